@@ -1,0 +1,144 @@
+"""What `repro.yaml` asked for, and what it became: every reference immutable."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from repro.digest import DigestStr
+from repro.noun import Noun
+
+__all__ = [
+    "AcceleratorLock",
+    "ArtifactLock",
+    "BaseLock",
+    "FileLock",
+    "GitState",
+    "Lock",
+    "PackageFile",
+    "PackageLock",
+    "Platform",
+    "SourceLock",
+]
+
+
+class FileLock(Noun):
+    """One file: POSIX path relative to its root, size in bytes, digest that we computed."""
+
+    path: str
+    size: int = Field(ge=0)
+    digest: DigestStr
+
+
+class Platform(Noun):
+    """What wheels are chosen for: the image's interpreter and machine, not the host's."""
+
+    python: str
+    """Major and minor, such as `3.11`."""
+    os: str
+    architecture: str
+    """As `uname -m` says it: `x86_64`, `aarch64`."""
+    libc: str | None = None
+    """Such as `glibc 2.36`."""
+
+
+class PackageFile(Noun):
+    """One wheel that goes into the image."""
+
+    name: str
+    version: str
+    filename: str
+    size: int = Field(ge=0)
+    digest: DigestStr
+    index: str
+    """Name of the index it came from; pip's own default index is `default`."""
+    hash_source: Literal["published", "computed"]
+    """Whether the index published this hash too, or only we computed it from the bytes."""
+    requested: bool = False
+    """Named in a requirements file, not only pulled in by another package."""
+
+
+class PackageLock(Noun):
+    """The exact wheels of one accelerator, and pip's own wheel that installs them."""
+
+    platform: Platform
+    requirements: DigestStr
+    """Digest of `locks/requirements.<accelerator>.txt`."""
+    pylock: DigestStr
+    """Digest of `locks/pylock.<accelerator>.toml`."""
+    inputs: tuple[FileLock, ...]
+    """Requirements and constraints files that were resolved."""
+    resolver: dict[str, str]
+    """Versions of the tools that resolved, such as pip and pip-tools."""
+    pip: PackageFile
+    files: tuple[PackageFile, ...]
+
+
+class BaseLock(Noun):
+    """A base image: what was asked, and what it is."""
+
+    requested: str
+    source: Literal["engine", "registry"]
+    index_digest: DigestStr | None = None
+    manifest_digest: DigestStr | None = None
+    config_digest: DigestStr
+    diff_ids: tuple[DigestStr, ...]
+    os: str
+    architecture: str
+
+
+class ArtifactLock(Noun):
+    """A model or a data set."""
+
+    name: str
+    kind: Literal["hub", "git", "url", "path", "oci", "wheel"]
+    requested: str
+    requested_revision: str | None = None
+    commit: str | None = None
+    """The immutable revision: 40 hex digits for git and hub, null where the content is the identity."""
+    target: str
+    """Where the pilot sees it, relative to the working folder or absolute."""
+    files: tuple[FileLock, ...]
+    total_bytes: int = Field(ge=0)
+    licence: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class GitState(Noun):
+    """The working tree the source came from."""
+
+    commit: str
+    dirty: bool
+
+
+class SourceLock(Noun):
+    """Training source and configuration, by content."""
+
+    files: tuple[FileLock, ...]
+    git: GitState | None = None
+
+
+class AcceleratorLock(Noun):
+    """Everything locked for one accelerator."""
+
+    spec_digest: DigestStr
+    """Digest of the meaning of this accelerator's part of `repro.yaml`."""
+    dockerfile: FileLock
+    base: BaseLock
+    packages: PackageLock
+
+
+class Lock(Noun):
+    """`repro.lock`."""
+
+    version: Literal[1] = 1
+    name: str
+    spec_digest: DigestStr
+    """Digest of the meaning of `repro.yaml` without its accelerators; comments do not count."""
+    seed: int
+    determinism: Literal["strict", "warn", "off"]
+    source: SourceLock
+    models: tuple[ArtifactLock, ...] = ()
+    datasets: tuple[ArtifactLock, ...] = ()
+    accelerators: dict[str, AcceleratorLock]
