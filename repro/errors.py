@@ -40,7 +40,9 @@ class ReproError(Exception):
 
     family: ClassVar[str] = "error"
 
-    def __init__(self, kind: str, message: str, *, where: str | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str, *, where: str | None = None, remedy: str | None = None
+    ) -> None:
         super().__init__(kind, message)
         self.kind = kind
         self.message = message

@@ -63,7 +63,9 @@ def _text(value: Any) -> Any:
 
 Seconds = Annotated[int, BeforeValidator(parse_duration)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-RelativePath = Annotated[str, StringConstraints(min_length=1), BeforeValidator(lambda v: _relative(v) if isinstance(v, str) else v)]
+RelativePath = Annotated[
+    str, StringConstraints(min_length=1), BeforeValidator(lambda v: _relative(v) if isinstance(v, str) else v)
+]
 Word = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_text)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$")]
 Command = Annotated[tuple[Word, ...], Field(min_length=1)]
@@ -100,9 +102,13 @@ class PilotSpec(Noun):
             raise ValueError("the resume command must contain {checkpoint}")
         if self.checkpoint is not None:
             if self.checkpoint.at_step >= self.steps:
-                raise ValueError("checkpoint.at_step must come before the last step, so that resumed steps can be compared")
+                raise ValueError(
+                    "checkpoint.at_step must come before the last step, so that resumed steps can be compared"
+                )
             if not any(PurePosixPath(self.checkpoint.path).is_relative_to(out) for out in self.outputs):
-                raise ValueError("checkpoint.path must lie below one of outputs, the only folders the pilot may write to")
+                raise ValueError(
+                    "checkpoint.path must lie below one of outputs, the only folders the pilot may write to"
+                )
         return self
 
 
@@ -144,7 +150,9 @@ class ArtifactSpec(Noun):
     def _one_kind(self) -> ArtifactSpec:
         kinds = [k for k in ("hub", "git", "url", "path", "oci", "wheel") if getattr(self, k) is not None]
         if len(kinds) != 1:
-            raise ValueError(f"give exactly one of hub, git, url, path, oci, wheel (found {', '.join(kinds) or 'none'})")
+            raise ValueError(
+                f"give exactly one of hub, git, url, path, oci, wheel (found {', '.join(kinds) or 'none'})"
+            )
         if self.revision is not None and kinds[0] not in ("hub", "git"):
             raise ValueError("revision goes with hub or git only")
         return self
@@ -199,7 +207,9 @@ class Spec(Noun):
     def _names_differ(self) -> Spec:
         names = [artifact.name for artifact in (*self.models, *self.datasets)]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"models and datasets need names of their own: {', '.join(repeated)} stands twice")
+            raise ValueError(
+                f"models and datasets need names of their own: {', '.join(repeated)} stands twice"
+            )
         return self
 
     def meaning(self) -> Digest:

@@ -100,7 +100,11 @@ def loads(data: bytes, *, where: str, max_bytes: int = MAX_BYTES) -> Any:
 
     try:
         value = json.loads(
-            text, object_pairs_hook=pairs, parse_int=integer, parse_float=refuse_number, parse_constant=refuse_number
+            text,
+            object_pairs_hook=pairs,
+            parse_int=integer,
+            parse_float=refuse_number,
+            parse_constant=refuse_number,
         )
     except json.JSONDecodeError as error:
         _refuse("E_JSON", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}", where)

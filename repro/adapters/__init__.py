@@ -1,0 +1,1 @@
+"""The only place with sockets, subprocesses, the clock and the environment."""

@@ -1,0 +1,77 @@
+"""How a failure is said: to a person on stderr, to a machine as JSON on stdout."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from repro.errors import FileError, ReproError, SpecError
+
+__all__ = ["explain"]
+
+
+def _named(error: OSError) -> FileError:
+    place = str(error.filename) if error.filename else None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FileError(
+            "disk-full", "no space is left on the device", where=place, remedy="free some space and run again"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return FileError("permission-denied", "writing or reading here is not permitted", where=place)
+    return FileError("file-trouble", error.strerror or type(error).__name__, where=place)
+
+
+def _tree(error: ReproError) -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        "kind": error.kind,
+        "family": error.family,
+        "message": error.message,
+        "where": error.where,
+        "remedy": error.remedy,
+    }
+    if isinstance(error, SpecError) and error.flaws:
+        tree["flaws"] = [
+            {"path": f.path, "line": f.line, "column": f.column, "message": f.message} for f in error.flaws
+        ]
+    return tree
+
+
+def _say(error: ReproError) -> None:
+    click.secho(f"error[{error.kind}] ", fg="red", bold=True, nl=False, err=True)
+    click.echo(str(error), err=True)
+    if isinstance(error, SpecError):
+        for flaw in error.flaws:
+            place = f"{flaw.line}:{flaw.column}: " if flaw.line else ""
+            key = f"{flaw.path}: " if flaw.path else ""
+            click.echo(f"  {place}{key}{flaw.message}", err=True)
+    if error.remedy:
+        click.secho("  what to do: ", fg="cyan", nl=False, err=True)
+        click.echo(error.remedy, err=True)
+
+
+def explain(error: Exception, arguments: Sequence[str]) -> int:
+    """Print what went wrong and return the exit code.
+
+    Raises:
+        Exception: the error itself, where it is a fault of this program.
+    """
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        click.echo("interrupted: nothing half-written is left", err=True)
+        return 130
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, OSError) and not isinstance(error, ReproError):
+        error = _named(error)
+    if not isinstance(error, ReproError):
+        raise error
+    if "--json" in arguments:
+        click.echo(json.dumps({"error": _tree(error)}, indent=2, sort_keys=True))
+    _say(error)
+    return 1

@@ -1,0 +1,81 @@
+"""Options that several commands share, each named once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["accelerator", "as_json", "engine_runtime", "project", "quiet", "run_folder", "trust"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+def project(function: F) -> F:
+    """Folder that holds repro.yaml."""
+    return click.option(
+        "-C",
+        "--project",
+        "root",
+        type=FOLDER,
+        default=".",
+        show_default=True,
+        help="Folder that holds repro.yaml.",
+    )(function)
+
+
+def accelerator(function: F) -> F:
+    """Which accelerator of repro.yaml."""
+    return click.option(
+        "-a",
+        "--accelerator",
+        type=click.Choice(["cpu", "cuda", "rocm"]),
+        default=None,
+        help="Accelerator of repro.yaml; needed where it names more than one.",
+    )(function)
+
+
+def as_json(function: F) -> F:
+    """One JSON document instead of text."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(
+        function
+    )
+
+
+def quiet(function: F) -> F:
+    """No progress."""
+    return click.option("-q", "--quiet", is_flag=True, help="Say nothing but results and errors.")(function)
+
+
+def engine_runtime(function: F) -> F:
+    """Where the pilot runs."""
+    return click.option(
+        "--runtime",
+        type=click.Choice(["image", "host"]),
+        default="image",
+        show_default=True,
+        help="image: in the built image. host: in a virtual environment made from the lock, where there is no engine.",
+    )(function)
+
+
+def run_folder(function: F) -> F:
+    """A signed run folder."""
+    return click.argument("run", type=FOLDER, metavar="RUN")(function)
+
+
+def trust(function: F) -> F:
+    """The reader's own trust policy."""
+    return click.option(
+        "--trust",
+        "trust_file",
+        type=FILE,
+        required=True,
+        envvar="REPRO_TRUST",
+        show_envvar=True,
+        help="Your own trust policy: never one that came with the run.",
+    )(function)
