@@ -228,7 +228,7 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         raise RunError(
             "recorder-absent",
             "the recorder did not load in any process",
-            remedy="start the pilot with a Python that reads PYTHONPATH: without -E, -I or -S, and with torch",
+            remedy="start the pilot with a Python that reads PYTHONPATH (no -E, -I or -S) and has torch",
         )
     if not ranks:
         raise RunError(

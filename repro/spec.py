@@ -92,7 +92,7 @@ class PilotSpec(Noun):
     """Folders the pilot may write to; everything else is read-only."""
     timeout: Seconds = 3600
     """Limit for each phase, in seconds."""
-    environment: dict[Variable, Word] = {}
+    environment: dict[Variable, Word] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> PilotSpec:
@@ -176,7 +176,7 @@ class AcceleratorSpec(Noun):
     indexes: tuple[IndexSpec, ...] = ()
     python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$"), BeforeValidator(_text)] = "3.11"
     """Interpreter of the base image, as major.minor."""
-    environment: dict[Variable, Word] = {}
+    environment: dict[Variable, Word] = Field(default_factory=dict)
 
 
 class LimitsSpec(Noun):

@@ -26,7 +26,7 @@ NOUNS = [
     "manifest",
 ]
 BASE = {"errors", "digest", "strictjson", "strictyaml", "noun"}
-VERBS = {"build", "attest", "compare", "run", "capture", "replay", "diff", "export", "init", "locking"}
+VERBS = {"build", "attest", "compare", "run", "capture", "replay", "diff", "export", "init", "resolve"}
 MAY_CALL = {("capture", "run"), ("replay", "run")}
 TOP = {"cli", "report"}
 EDGE_ONLY = {"subprocess", "socket", "requests", "docker", "http", "urllib"}

@@ -59,7 +59,7 @@ def engine_runtime(function: F) -> F:
         type=click.Choice(["image", "host"]),
         default="image",
         show_default=True,
-        help="image: in the built image. host: in a virtual environment made from the lock, where there is no engine.",
+        help="image: in the built image. host: in a virtual environment made from the lock, with no engine.",
     )(function)
 
 
