@@ -1,4 +1,4 @@
-"""The command line: one file per command, each parses, calls verbs, renders.
+"""The command line: one file per command, each parses, calls verbs, renders, returns an exit code.
 
 Commands are imported when they are called, so that `repro --help` stays quick.
 """
@@ -88,16 +88,17 @@ def _stop(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
 def main() -> NoReturn:
     """Entry point: turn every known failure into a message and an exit code."""
     signal.signal(signal.SIGTERM, _stop)
+    code = 0
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False) or 0
     except Exception as error:  # noqa: BLE001 - the one boundary of the program
         from repro.cli.failure import explain
 
         sys.exit(explain(error, sys.argv[1:]))
     except KeyboardInterrupt:
         click.echo("interrupted: nothing half-written is left", err=True)
-        _leave(130)
-    _leave(0)
+        code = 130
+    _leave(code)
 
 
 def _leave(code: int) -> NoReturn:

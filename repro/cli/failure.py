@@ -59,8 +59,6 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
     Raises:
         Exception: the error itself, where it is a fault of this program.
     """
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
     if isinstance(error, click.Abort):
         click.echo("interrupted: nothing half-written is left", err=True)
         return 130
