@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from repro.digest import Digest, digest_json
 from repro.noun import Noun
@@ -49,7 +49,9 @@ def parse_bytes(value: Any) -> int:
     return int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
 
 
-def _relative(path: str) -> str:
+def _relative(path: Any) -> Any:
+    if not isinstance(path, str):
+        return path
     pure = PurePosixPath(path)
     if not path.strip() or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path:
         raise ValueError("write a path below the folder of repro.yaml, with forward slashes and without ..")
@@ -61,12 +63,13 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Seconds = Annotated[int, BeforeValidator(parse_duration)]
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-RelativePath = Annotated[
-    str, StringConstraints(min_length=1), BeforeValidator(lambda v: _relative(v) if isinstance(v, str) else v)
-]
-Word = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_text)]
+_NUMBER_OR_TEXT = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}
+_WORD = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}
+
+Seconds = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema(_NUMBER_OR_TEXT)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), WithJsonSchema(_NUMBER_OR_TEXT)]
+RelativePath = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_relative)]
+Word = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_text), WithJsonSchema(_WORD)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$")]
 Command = Annotated[tuple[Word, ...], Field(min_length=1)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
