@@ -13,6 +13,8 @@ from repro.image import ImageRecord
 from repro.lock import FileLock
 from repro.noun import Noun
 from repro.strictjson import loads
+from repro.tolerance import ToleranceSpec
+from repro.verdict import Verdict
 
 __all__ = [
     "MANIFEST_SCHEMA",
@@ -101,11 +103,11 @@ class Manifest(Noun):
     """`repro.host.HostFacts` as a tree: host driver and container userspace apart."""
     phases: tuple[PhaseRecord, ...]
     checkpoint: CheckpointRecord | None
-    reproduced_itself: dict[str, Any] | None
+    reproduced_itself: Verdict | None
     """Verdict of the interrupted phase against the full one; null where there was none."""
-    resumed_exactly: dict[str, Any] | None
+    resumed_exactly: Verdict | None
     """Verdict of the resumed phase against the full one; null where there was none."""
-    tolerance: dict[str, Any]
+    tolerance: ToleranceSpec
     redaction: Literal["repro-redaction/1"] = "repro-redaction/1"
 
     def phase(self, name: str) -> PhaseRecord | None:

@@ -1,0 +1,1 @@
+"""Nouns become text: for a terminal, for Markdown. Data in, text out."""
