@@ -23,6 +23,7 @@ from repro.manifest import CheckpointRecord, PhaseRecord
 from repro.ports import Clock, OnLine, Runtime
 from repro.recorder import knobs
 from repro.spec import Spec
+from repro.trace import event_name
 
 __all__ = ["PilotRun", "Project", "pilot_environment", "run_command", "run_pilot"]
 
@@ -251,14 +252,15 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
 
 
 def _survey(path: Path) -> tuple[dict[str, object] | None, int]:
-    """Return the head of a raw trace file and how many steps it holds."""
+    """Return the last head before the first step of a raw trace file, and how many steps it holds."""
     head: dict[str, object] | None = None
     steps = 0
     with path.open("rb") as stream:
         for line in stream:
-            if head is None and b'"ev":"head"' in line:
+            name = event_name(line)
+            if name == b"head" and not steps:
                 head = json.loads(line)
-            steps += b'"ev":"step"' in line
+            steps += name == b"step"
     return head, steps
 
 
