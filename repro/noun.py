@@ -14,7 +14,7 @@ __all__ = ["Noun"]
 class Noun(BaseModel):
     """A value of the pipeline. Unknown members are refused, values are never coerced."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, serialize_by_alias=True)
 
     @classmethod
     def parse(cls, value: Any) -> Self:
@@ -23,7 +23,7 @@ class Noun(BaseModel):
         Raises:
             pydantic.ValidationError: with every flaw at once.
         """
-        return cls.model_validate_json(canonical_json(value))
+        return cls.model_validate_json(canonical_json(value), by_alias=True, by_name=False)
 
     def tree(self) -> dict[str, Any]:
         """Return the plain tree that `parse` takes back."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from repro.digest import Digest
+from repro.image import EngineInfo, HeldImage
 from repro.job import Job, JobResult
 from repro.lock import BaseLock, GitState, PackageFile, Platform
 
@@ -16,13 +17,15 @@ __all__ = [
     "Cache",
     "Clock",
     "Engine",
-    "EngineInfo",
     "Git",
     "OnLine",
     "Progress",
     "Resolution",
     "Resolver",
+    "RunFolder",
     "Runtime",
+    "Signer",
+    "Timestamper",
 ]
 
 OnLine = Callable[[str], None]
@@ -51,6 +54,9 @@ class Clock(Protocol):
 
 class Cache(Protocol):
     """Content-addressed files on this machine, checked when they enter."""
+
+    folder: Path
+    """Root of the cache. Verbs keep what they can make again in subfolders of their own."""
 
     def path(self, digest: str) -> Path | None:
         """Return where the bytes with this digest lie, or None."""
@@ -104,32 +110,40 @@ class Resolver(Protocol):
         """Resolve and fetch. `upgrade` is None to keep what `previous` has, () to renew everything."""
 
 
-class EngineInfo(Protocol):
-    """Which engine answers."""
-
-    name: str
-    version: str
-    store: str
-    host: str
-
-
 class Engine(Protocol):
-    """Holds and builds images."""
+    """Holds and builds images. Every method may raise EngineError, kinds `engine-gone`, `disk-full`, `engine-failed`."""
 
     def info(self) -> EngineInfo:
         """Say which engine this is."""
 
-    def inspect(self, reference: str) -> Mapping[str, Any] | None:
+    def inspect(self, reference: str) -> HeldImage | None:
         """Return what the engine knows of an image, or None where it has none by that name or id."""
 
-    def build(self, context: BinaryIO, *, arguments: Mapping[str, str], on_line: OnLine) -> str:
-        """Build from a tar that holds `Dockerfile`, with no network; return the engine's own id."""
+    def find(self, config_digest: str) -> HeldImage | None:
+        """Return the image with this config digest, or None where it is not held."""
+
+    def pull(self, reference: str, *, on_line: OnLine) -> None:
+        """Fetch an image, named by digest, from its registry.
+
+        Raises:
+            BuildError: kind `base-gone`.
+            NetworkError: kind `registry-unreachable` or `registry-refused`.
+        """
+
+    def build(self, context: Iterator[bytes], *, arguments: Mapping[str, str], on_line: OnLine) -> str:
+        """Build from a tar that holds `Dockerfile`, with no network and no cache; return the engine's own id.
+
+        Whatever the build made beside the image is gone afterwards; so is the image where the build failed.
+
+        Raises:
+            BuildError: kind `build-failed`, with the step and its last lines.
+        """
 
     def save(self, image: str) -> Iterator[bytes]:
         """Stream a docker-archive of an image."""
 
-    def load(self, archive: Iterator[bytes] | BinaryIO) -> str:
-        """Load a docker-archive; return the engine's own id."""
+    def load(self, archive: Iterator[bytes]) -> str:
+        """Load a docker-archive of one image; return the engine's own id."""
 
     def remove(self, image: str) -> None:
         """Remove an image and what only it needs."""
@@ -143,3 +157,50 @@ class Runtime(Protocol):
 
     def run(self, job: Job, *, on_line: OnLine) -> JobResult:
         """Run to the end. The whole process tree is gone when this returns or raises."""
+
+
+class RunFolder(Protocol):
+    """Reads a folder that somebody else may have prepared. Links are never followed."""
+
+    name: str
+    """What to call the folder in messages."""
+
+    def names(self) -> Sequence[str]:
+        """Return every entry that is no folder, as sorted POSIX paths relative to the folder."""
+
+    def read(self, name: str, *, limit: int) -> bytes:
+        """Return a file's bytes, read once; at most `limit` of them.
+
+        Raises:
+            TrustError: kind `E_PATH` for anything but a plain file with one name, `E_SIZE` above `limit`.
+        """
+
+    def digest(self, name: str) -> tuple[Digest, int]:
+        """Return a file's digest and size in bytes, read once in bounded memory.
+
+        Raises:
+            TrustError: kind `E_PATH`.
+        """
+
+
+class Signer(Protocol):
+    """Holds a private key."""
+
+    fingerprint: Digest
+    """Digest of the public key, SPKI DER."""
+    certificate: bytes | None
+    """DER of the certificate for the key, where the key is certified."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature: DER for ECDSA P-256 with SHA-256, 64 bytes for Ed25519."""
+
+
+class Timestamper(Protocol):
+    """Asks a time-stamping authority."""
+
+    def stamp(self, message: bytes) -> bytes:
+        """Return the DER of an RFC 3161 TimeStampResp over SHA-256 of `message`.
+
+        Raises:
+            NetworkError: where the authority does not answer.
+        """

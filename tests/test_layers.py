@@ -22,6 +22,7 @@ NOUNS = [
     "trace",
     "verdict",
     "statement",
+    "bundle",
     "trust",
     "manifest",
 ]
