@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from repro.digest import DigestStr
+from repro.digest import Digest, DigestStr, digest_json
 from repro.lock import FileLock
 from repro.noun import Noun
 
-__all__ = ["BuildPlan", "BuilderRecord", "ImageIdentity", "ImageRecord"]
+__all__ = ["BuildPlan", "BuilderRecord", "EngineInfo", "HeldImage", "ImageIdentity", "ImageRecord"]
 
 
 class BuildPlan(Noun):
-    """Everything that decides an image's bytes. Two equal plans make one image.
-
-    The digest of this noun's canonical JSON names the plan.
-    """
+    """Everything that decides an image's bytes. Two equal plans make one image."""
 
     name: str
     accelerator: str
     architecture: str
+    """As images say it: `amd64`, `arm64`."""
+    python: str
+    """Interpreter of the base, as major.minor."""
     epoch: int
     """Seconds since 1970; every time stamp we write."""
+    base_reference: str
+    """What was asked for; only a label and a name to pull by."""
+    base_manifest_digest: DigestStr | None
+    """What a registry knows the base by; null where it never came from one."""
     base_config_digest: DigestStr
     base_diff_ids: tuple[DigestStr, ...]
-    dockerfile: DigestStr
-    requirements: DigestStr
+    dockerfile: FileLock
+    arguments: dict[str, str]
+    """Build arguments of the Dockerfile."""
+    pip: FileLock
+    """The wheel that installs the others; not part of the image."""
     wheels: tuple[FileLock, ...]
-    """Wheel files of the build context, pip's own first."""
     source: tuple[FileLock, ...]
-    """Files copied below `workdir`."""
-    workdir: str
-    user: str
-    environment: dict[str, str]
-    labels: dict[str, str]
+    """Files copied below the working folder."""
     rules: str
     """Version of the normalising rules."""
+
+    @property
+    def digest(self) -> Digest:
+        """The plan's own name."""
+        return digest_json(self.tree())
 
 
 class ImageIdentity(Noun):
@@ -71,3 +80,32 @@ class ImageRecord(Noun):
     builder: BuilderRecord
     rules: str
     """Version of the normalising rules."""
+
+
+class EngineInfo(Noun):
+    """Which engine answers, and how it keeps images."""
+
+    name: str
+    version: str
+    store: Literal["graphdriver", "containerd", "podman"]
+    """Where ids come from: graph driver and Podman name an image by its config, containerd by its manifest."""
+    host: str
+    """Address without credentials."""
+    rootless: bool
+    data_root: str | None
+    """Folder of images on this machine; null where the engine is elsewhere or does not say."""
+
+
+class HeldImage(Noun):
+    """What an engine says of an image it holds."""
+
+    id: str
+    """The engine's own id: what containers are created by, never what images are compared by."""
+    config_digest: DigestStr | None
+    """Null where the engine does not say; then only the saved image tells."""
+    diff_ids: tuple[DigestStr, ...] | None
+    os: str
+    architecture: str
+    tags: tuple[str, ...]
+    repo_digests: tuple[str, ...]
+    """`name@sha256:…`, of an index or of a manifest: engines do not say which."""

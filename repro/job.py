@@ -54,5 +54,7 @@ class JobResult(Noun):
     """As the process returned it; 128 + signal where a signal ended it."""
     ended: Literal["exited", "timeout", "oom", "cancelled"]
     seconds: float = Field(ge=0)
+    network: Literal["none", "host"] = "none"
+    """`host` where this machine does not let us take the network away from a job that runs on it."""
     tail: tuple[str, ...] = ()
     """The last lines of output."""
