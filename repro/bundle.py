@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from repro.statement import Text, parse_wire
+from repro.statement import Text, Wire, parse_wire
 
 __all__ = ["BUNDLE_SUFFIX", "BUNDLE_TYPE", "MAX_TOKENS", "PAYLOAD_TYPE", "Bundle", "parse_bundle_json"]
 
