@@ -23,6 +23,7 @@ NOUNS = [
     "verdict",
     "statement",
     "bundle",
+    "bundle",
     "trust",
     "manifest",
 ]
