@@ -1,0 +1,63 @@
+"""A manifest as text: what ran, in what, on what, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from repro.manifest import Manifest, PhaseRecord
+from repro.report.words import count, duration, short, size
+from repro.verdict import Verdict
+
+__all__ = ["manifest_lines", "manifest_rows"]
+
+Row = tuple[str, str]
+
+
+def _image(manifest: Manifest) -> str:
+    if manifest.image is None:
+        return "none: the run was on the host, in a virtual environment made from the lock"
+    identity = manifest.image.identity
+    return (
+        f"{short(identity.config_digest)}, {identity.os}/{identity.architecture}, "
+        f"{count(len(identity.diff_ids), 'layer')}, {size(identity.size)}"
+    )
+
+
+def _phase(phase: PhaseRecord) -> str:
+    steps = f"steps {phase.first_step + 1} to {phase.first_step + phase.steps}"
+    return f"{steps}, {count(phase.world_size, 'rank')}, {duration(phase.milliseconds)}"
+
+
+def _claim(verdict: Verdict | None, absent: str) -> str:
+    return absent if verdict is None else f"{verdict.outcome}: {verdict.sentence}"
+
+
+def manifest_rows(manifest: Manifest) -> Iterator[Row]:
+    """Label and value, in the order a reader asks."""
+    yield "project", f"{manifest.project} ({manifest.accelerator}), run {manifest.run_id[:12]}"
+    yield "captured", f"{manifest.created_at} by repro {manifest.tool.version}, number {manifest.sequence}"
+    yield "image", _image(manifest)
+    for record in manifest.inputs:
+        commit = f" at {record.commit[:12]}" if record.commit else ""
+        yield record.kind, f"{record.name}: {record.requested}{commit}, {short(record.digest)}"
+    yield "seed", f"{manifest.seed}, determinism {manifest.determinism}"
+    for phase in manifest.phases:
+        yield phase.name, _phase(phase)
+    if manifest.checkpoint:
+        total = sum(file.size for file in manifest.checkpoint.files)
+        files = count(len(manifest.checkpoint.files), "file")
+        yield "checkpoint", f"after step {manifest.checkpoint.at_step}, {files}, {size(total)}"
+    yield (
+        "repeats itself",
+        _claim(manifest.reproduced_itself, "not tested: repro.yaml gives no resume command"),
+    )
+    yield (
+        "resumes exactly",
+        _claim(manifest.resumed_exactly, "not tested: repro.yaml gives no resume command"),
+    )
+
+
+def manifest_lines(manifest: Manifest) -> Iterator[str]:
+    """The same, for a terminal."""
+    for label, value in manifest_rows(manifest):
+        yield f"  {label:16}{value}"
