@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from repro.noun import Noun
+from repro.userspace import Userspace
 
 __all__ = [
     "AmdDriver",
@@ -30,8 +31,6 @@ __all__ = [
     "NvidiaDriver",
     "OsFacts",
     "Partition",
-    "TorchDevice",
-    "Userspace",
     "Vendor",
 ]
 
@@ -50,7 +49,7 @@ NoAnswerKind = Literal[
     "tool-failed",
     "unreadable",
 ]
-"""Why a source said nothing. Only `tool-missing`, from every source, may mean a machine without accelerators."""
+"""Why a source said nothing. Only `tool-missing`, from all of them, may mean a machine without accelerators."""
 
 NoteKind = Literal[
     "cuda-forward-compat",
@@ -143,7 +142,7 @@ class Device(Noun):
     pci_device_id: str | None = None
     """`0x74a1`."""
     id: str | None = None
-    """The vendor's unique id under a salt: the same device gives the same id, which gives nothing else away."""
+    """The vendor's unique id under a salt: one device, one id, and nothing else to learn from it."""
     state: Literal["ok", "error"] | None = None
     mig: bool | None = None
     ecc: bool | None = None
@@ -219,48 +218,6 @@ class HostDriver(Noun):
     amd: AmdDriver | None = None
 
 
-class TorchDevice(Noun):
-    """A device as torch sees it."""
-
-    name: str | None = None
-    arch: str | None = None
-    """`sm_90`, `gfx942:sramecc+:xnack-`."""
-    memory_mib: int | None = None
-
-
-class Userspace(Noun):
-    """What the run itself loaded, read where it ran: in the image, or in the virtual environment."""
-
-    backend: Literal["cpu", "cuda", "rocm"] | None = None
-    python: str | None = None
-    os: str | None = None
-    libc: str | None = None
-    torch: str | None = None
-    """`torch.__version__`."""
-    torch_distribution: str | None = None
-    """Version of the installed distribution, which a lock must name."""
-    torch_git: str | None = None
-    torch_config: str | None = None
-    """SHA-256 of `torch.__config__.show()`: build flags, BLAS, oneDNN."""
-    cuda_build: str | None = None
-    cuda_runtime: str | None = None
-    cudnn: str | None = None
-    nccl: str | None = None
-    hip_build: str | None = None
-    hip_runtime: str | None = None
-    miopen: str | None = None
-    capability: str | None = None
-    """ATen's CPU capability: `DEFAULT`, `AVX2`, `AVX512`."""
-    threads: int | None = None
-    interop_threads: int | None = None
-    devices: tuple[TorchDevice, ...] | None = None
-    knobs: dict[str, str | None] | None = None
-    """Determinism switches and what they were set to; null for one that was not set."""
-    rng_probe: dict[str, str] | None = None
-    """Device to digest of random numbers it draws from one seed."""
-    packages: dict[str, str] | None = None
-
-
 class CpuFacts(Noun):
     """The processor, as the kernel shows it."""
 
@@ -326,7 +283,7 @@ class HostFacts(Noun):
         return tuple(device for device in self.devices if device.vendor == vendor)
 
     def why_none(self, vendor: Vendor) -> NoAnswer | None:
-        """Return the most telling reason for having no device of a vendor; null where there is one, or no reason."""
+        """Return the most telling reason for having no device of a vendor, or None."""
         if self.devices_of(vendor):
             return None
         silent = [answer for answer in self.no_answer if answer.vendor == vendor]
@@ -334,7 +291,7 @@ class HostFacts(Noun):
         return next(iter(telling or silent), None)
 
     def is_cpu_only(self) -> bool | None:
-        """Say whether the machine has no accelerator: null where a source failed for another reason than absence."""
+        """Say whether the machine has no accelerator; None where a source failed, which is no absence."""
         if self.devices:
             return False
         asked = {answer.vendor for answer in self.no_answer}

@@ -15,6 +15,7 @@ NOUNS = [
     "tolerance",
     "spec",
     "lock",
+    "userspace",
     "host",
     "comparability",
     "image",
@@ -28,7 +29,7 @@ NOUNS = [
     "manifest",
 ]
 BASE = {"errors", "digest", "strictjson", "strictyaml", "noun"}
-VERBS = {"build", "attest", "compare", "run", "capture", "replay", "diff", "export", "init", "resolve"}
+VERBS = {"doctor", "build", "attest", "compare", "run", "capture", "replay", "diff", "export", "init", "resolve"}
 MAY_CALL = {("capture", "run"), ("replay", "run")}
 TOP = {"cli", "report"}
 EDGE_ONLY = {"subprocess", "socket", "requests", "docker", "http", "urllib"}
