@@ -25,11 +25,13 @@ __all__ = [
     "RUN_TYPE",
     "STATEMENT_TYPE",
     "Comparison",
+    "InputDigest",
     "Mismatch",
     "ReplayEnvironment",
     "ReplayPredicate",
     "ReplayStatement",
     "Replayer",
+    "Role",
     "RunPredicate",
     "RunStatement",
     "Sha256",
@@ -61,6 +63,7 @@ Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex40 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 HexFloat = Annotated[str, StringConstraints(pattern=r"^-?0x[01]\.[0-9a-f]+p[+-][0-9]+$")]
+Role = Literal["manifest", "spec", "lock", "packages", "trace", "other"]
 S = TypeVar("S", bound=Noun)
 
 
@@ -105,7 +108,7 @@ class SignedFile(Wire):
     """A file of the run folder: POSIX path, what it is, size in bytes. Its digest is the subject's."""
 
     name: Text
-    role: Literal["manifest", "spec", "lock", "packages", "trace", "other"]
+    role: Role
     size: int = Field(ge=0)
 
 

@@ -1,0 +1,1 @@
+"""Sign runs and replays, and check what others signed. Takes bytes and ports; opens nothing itself."""
