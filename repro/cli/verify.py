@@ -1,0 +1,55 @@
+"""`repro verify`: the auditor's offline check."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from repro.attest.verify import Demands
+from repro.cli import options
+from repro.cli.console import print_json
+from repro.cli.verifying import VERDICTS, say_verification, verify_folder
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@options.run_folder
+@options.trust
+@click.option("--expect-project", metavar="NAME", help="Refuse a run of any other project.")
+@click.option("--expect-run", metavar="ID", help="Refuse any other run.")
+@click.option(
+    "--max-age", metavar="DAYS", type=click.IntRange(min=1), help="Refuse older runs; needs a time stamp."
+)
+@click.option("--strict", is_flag=True, help="Refuse files that no signature covers.")
+@options.as_json
+def command(
+    run: Path,
+    trust_file: Path,
+    expect_project: str | None,
+    expect_run: str | None,
+    max_age: int | None,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Check a signed run folder offline, against your own trust policy.
+
+    Needs no network, no engine, no GPU and no torch. Nothing but VERIFIED exits with 0.
+
+    \b
+    Example:  repro verify manifests/pilot.cpu --trust trust.yaml
+    Exit codes: 0 verified, 1 could not do it, 2 usage, 3 rejected, 4 incomplete.
+    """
+    demands = Demands(
+        project=expect_project,
+        run_id=expect_run,
+        max_age=timedelta(days=max_age) if max_age else None,
+        strict=strict,
+    )
+    verification = verify_folder(run, trust_file, demands)
+    if as_json:
+        print_json(verification.tree())
+        return VERDICTS[verification.verdict][1]
+    return say_verification(verification)
