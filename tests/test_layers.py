@@ -15,6 +15,7 @@ NOUNS = [
     "tolerance",
     "spec",
     "lock",
+    "resolution",
     "userspace",
     "host",
     "comparability",
