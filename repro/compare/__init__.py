@@ -1,0 +1,7 @@
+"""Two traces in, one verdict out. Pure: no clock, no machine, no torch."""
+
+from repro.compare.explain import explain
+from repro.compare.repeat import self_replay
+from repro.compare.runs import compare, incomparable
+
+__all__ = ["compare", "explain", "incomparable", "self_replay"]

@@ -1,0 +1,40 @@
+"""What two traces say of the stacks they ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from repro.trace import PhaseTrace
+from repro.verdict import Comparability
+
+__all__ = ["portable_rng", "relation"]
+
+_STACK = ("python", "torch", "devices", "knobs", "rng_probe")
+"""Members of a head that kernels, and so bits, can depend on."""
+
+
+def _differences(path: str, a: Any, b: Any) -> list[str]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        names = sorted(a.keys() | b.keys())
+        return [line for name in names for line in _differences(f"{path}.{name}", a.get(name), b.get(name))]
+    return [] if a == b else [f"{path}: {a} in the target, {b} in the candidate"]
+
+
+def relation(target: PhaseTrace, candidate: PhaseTrace) -> Comparability:
+    """Say whether both ran on an equal stack, as far as their heads tell; every rank counts.
+
+    Whoever knows more, such as the driver and the image, decides instead of this.
+    """
+    reasons: dict[str, None] = {}
+    for a, b in zip(target.ranks, candidate.ranks, strict=True):
+        first, second = a.head(), b.head()
+        for name in _STACK:
+            reasons.update(dict.fromkeys(_differences(name, first.get(name), second.get(name))))
+    return Comparability(relation="across" if reasons else "same", reasons=tuple(reasons))
+
+
+def portable_rng(target: PhaseTrace, candidate: PhaseTrace) -> bool:
+    """Say whether one seed gives both the same numbers: whether their probes drew equal ones."""
+    pairs = zip(target.ranks, candidate.ranks, strict=True)
+    return all(a.head().get("rng_probe") == b.head().get("rng_probe") for a, b in pairs)

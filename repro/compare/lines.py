@@ -1,0 +1,129 @@
+"""Two recordings of one rank, side by side, line by line, without parsing what is equal.
+
+Lines of equal bytes cost one comparison. Where two lines differ, both sides are read on to the end of
+the step they belong to; that group is what the rest of this package looks at. Memory is bounded by one step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import filterfalse, zip_longest
+
+from repro.errors import TraceError
+from repro.trace import DETERMINISTIC, Event
+
+__all__ = ["STEP", "Group", "Tally", "deterministic", "differing_groups", "event", "key_events"]
+
+_VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err)"')
+STEP = (b'{"ev":"step"', b'{"boundary":1,"ev":"step"')
+
+
+@dataclass(slots=True)
+class Tally:
+    """Steps seen of the target and of the candidate."""
+
+    target: int = 0
+    candidate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The lines of one step and what came between it and the step before; not all of them are equal.
+
+    `step` is the number in the file, 0 where the target ended before a first step. A step that only one side
+    has makes `complete` false; the walk ends there.
+    """
+
+    step: int
+    target: tuple[bytes, ...]
+    candidate: tuple[bytes, ...]
+    complete: bool = True
+
+
+def deterministic(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out what is never compared: heads, times, memory, the recorder's own errors."""
+    return filterfalse(_VOLATILE.match, lines)
+
+
+def event(line: bytes) -> Event:
+    """Parse one line.
+
+    Raises:
+        TraceError: `trace-malformed`.
+    """
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.get("ev") not in DETERMINISTIC:
+        raise TraceError("trace-malformed", f"not an event: {line[:80]!r}")
+    return value
+
+
+def _number(line: bytes) -> int:
+    step = event(line).get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+        raise TraceError("trace-malformed", "a step event has no step number")
+    return step
+
+
+def _maybe_not_finite(line: bytes) -> bool:
+    return b'nan"' in line or b'inf"' in line or b'"bad":' in line
+
+
+def _to_step(first: bytes, rest: Iterator[bytes]) -> tuple[bytes, ...]:
+    """Collect lines up to the end of the step, or of the file. A last line that was cut off is left out."""
+    lines = [first] if first else []
+    while lines and not lines[-1].startswith(STEP):
+        if not (line := next(rest, b"")):
+            break
+        lines.append(line)
+    return tuple(line for line in lines if line.endswith(b"\n"))
+
+
+def differing_groups(target: Iterable[bytes], candidate: Iterable[bytes], tally: Tally) -> Iterator[Group]:
+    """Walk two files of one rank and yield each step whose lines differ, or that may hold a NaN or inf.
+
+    The order of lines inside a step is left to the reader of the group. `tally` counts steps as the walk goes
+    and is complete when it has ended.
+    """
+    a, b = deterministic(target), deterministic(candidate)
+    last = equal_steps = 0
+    for x, y in zip_longest(a, b, fillvalue=b""):
+        if x == y:
+            equal_steps += x.startswith(STEP)
+            if not _maybe_not_finite(x):
+                continue
+            last = _number(x) if x.startswith(STEP) else last
+            yield Group(last, (x,), (y,))
+            continue
+        left, right = _to_step(x, a), _to_step(y, b)
+        left_step = _number(left[-1]) if left and left[-1].startswith(STEP) else None
+        right_step = _number(right[-1]) if right and right[-1].startswith(STEP) else None
+        tally.target += left_step is not None
+        tally.candidate += right_step is not None
+        if left_step != right_step:
+            tally.target += equal_steps + sum(line.startswith(STEP) for line in a)
+            tally.candidate += equal_steps + sum(line.startswith(STEP) for line in b)
+            yield Group(min(filter(None, (left_step, right_step))), left, right, complete=False)
+            return
+        last = left_step or last
+        yield Group(last, left, right)
+    tally.target += equal_steps
+    tally.candidate += equal_steps
+
+
+def key_events(lines: Iterable[bytes]) -> dict[tuple[str, str, int], Event]:
+    """Parse the lines of a step; key them by event, name and how often that came before in this step."""
+    keyed: dict[tuple[str, str, int], Event] = {}
+    seen: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        value = event(line)
+        name = (value["ev"], str(value.get("name", value.get("api", ""))))
+        keyed[(*name, seen[name])] = value
+        seen[name] += 1
+    return keyed
