@@ -106,6 +106,8 @@ class HeldImage(Noun):
     diff_ids: tuple[DigestStr, ...] | None
     os: str
     architecture: str
+    size: int
+    """Bytes, as the engine counts them."""
     tags: tuple[str, ...]
     repo_digests: tuple[str, ...]
     """`name@sha256:…`, of an index or of a manifest: engines do not say which."""

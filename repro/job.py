@@ -52,7 +52,8 @@ class JobResult(Noun):
 
     exit_code: int
     """As the process returned it; 128 + signal where a signal ended it."""
-    ended: Literal["exited", "timeout", "oom", "cancelled"]
+    ended: Literal["exited", "timeout", "oom"]
+    """`oom` where the kernel killed any process of the job for want of memory."""
     seconds: float = Field(ge=0)
     network: Literal["none", "host"] = "none"
     """`host` where this machine does not let us take the network away from a job that runs on it."""

@@ -1,0 +1,284 @@
+"""`Engine` by the docker SDK: the classic builder, no network, nothing left behind."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from repro.adapters.docker_errors import known, speaking_to
+from repro.adapters.docker_find import connect
+from repro.adapters.registry import credentials
+from repro.digest import CHUNK_BYTES, is_digest
+from repro.errors import BuildError, ReproError
+from repro.image import EngineInfo, HeldImage
+from repro.ports import OnLine
+
+__all__ = ["DockerEngine"]
+
+_TAIL_LINES = 20
+_MADE = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
+_LOADED = re.compile(r"^Loaded image(?: ID)?: (\S+)$")
+_SETTLE_SECONDS = 5.0
+
+
+class DockerEngine:
+    """A reachable engine. Close it, or use it as a context manager."""
+
+    def __init__(self, client: docker.DockerClient, host: str) -> None:
+        self.client: Any = client  # the stubs know neither streams as build contexts nor every call's types
+        self._host = re.sub(r"//[^/@]*@", "//", host)
+        self._info: EngineInfo | None = None
+
+    @classmethod
+    def connect(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Find the engine a person means: DOCKER_HOST, the docker context, then the usual sockets.
+
+        Raises:
+            EngineError: `engine-absent`, `engine-refused` or `context-broken`.
+        """
+        return cls(*connect(environment))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.client.close()
+
+    def info(self) -> EngineInfo:
+        """Say which engine this is."""
+        if self._info is None:
+            with speaking_to(self.client, "asking the engine who it is"):
+                self._info = _describe(self.client.version(), self.client.info(), self._host)
+        return self._info
+
+    def inspect(self, reference: str) -> HeldImage | None:
+        """Return what the engine knows of an image, or None where it has none by that name or id."""
+        with speaking_to(self.client, f"looking at image {reference}"):
+            try:
+                return _held(self.client.api.inspect_image(reference), self.info().store)
+            except ImageNotFound:
+                return None
+
+    def find(self, config_digest: str) -> HeldImage | None:
+        """Return the image with this config digest, or None where it is not held."""
+        if self.info().store != "containerd":
+            held = self.inspect(config_digest)
+            return held if held is not None and held.config_digest == config_digest else None
+        with speaking_to(self.client, "listing images"):
+            ids = {summary["Id"] for summary in self.client.api.images()}
+        for image in sorted(ids):
+            held = self.inspect(image)
+            if held is not None and held.config_digest == config_digest:
+                return held
+        return None
+
+    def pull(self, reference: str, *, on_line: OnLine) -> None:
+        """Fetch an image, named by digest, from its registry."""
+        name, _, digest = reference.partition("@")
+        login = credentials(reference)
+        auth = {"username": login.user, "password": login.secret} if login else None
+        with speaking_to(self.client, f"fetching {reference}"):
+            stream = self.client.api.pull(name, tag=digest, stream=True, decode=True, auth_config=auth)
+            for item in stream:
+                if said := item.get("error"):
+                    raise known(said, reference) or BuildError(
+                        "base-unfetched", f"the engine could not fetch it: {said}", where=reference
+                    )
+                on_line(f"{item.get('id', '')} {item.get('status', '')}".strip())
+
+    def build(self, context: Iterator[bytes], *, arguments: Mapping[str, str], on_line: OnLine) -> str:
+        """Build from a tar that holds `Dockerfile`, with no network and no cache; return the engine's id."""
+        with speaking_to(self.client, "building"):
+            before = set(self.client.api.images(quiet=True, all=True))
+            following = _Following(on_line)
+            try:
+                stream = self.client.api.build(
+                    fileobj=context,
+                    custom_context=True,
+                    buildargs=dict(arguments),
+                    network_mode="none",
+                    nocache=True,
+                    pull=False,
+                    rm=True,
+                    forcerm=True,
+                    decode=True,
+                )
+                for item in stream:
+                    following.take(item)
+                image = following.image()
+            except BaseException:
+                self._discard(following.made, before)
+                raise
+            self._discard([made for made in following.made if not image.startswith(f"sha256:{made}")], before)
+        return image
+
+    def _discard(self, made: list[str], before: set[str]) -> None:
+        """Remove intermediate images, youngest first. One that is needed stays: it goes with its child."""
+        old = {image.removeprefix("sha256:")[:12] for image in before}
+        left = [image for image in reversed(made) if image[:12] not in old]
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while left and time.monotonic() < deadline:
+            left = [image for image in left if not self._try_remove(image)]
+            if left and not self._busy(left):
+                return
+            time.sleep(0.2 if left else 0)
+
+    def _try_remove(self, image: str) -> bool:
+        try:
+            self.client.api.remove_image(image, noprune=True)
+        except ImageNotFound:
+            return True
+        except (APIError, DockerException, OSError):
+            return False
+        return True
+
+    def _busy(self, images: list[str]) -> bool:
+        """Whether a container of the builder still stands on one of these images."""
+        try:
+            used = {
+                container["ImageID"].removeprefix("sha256:")
+                for container in self.client.api.containers(all=True)
+            }
+        except (DockerException, OSError):
+            return False
+        return any(image.startswith(made) for image in used for made in images)
+
+    def save(self, image: str) -> Iterator[bytes]:
+        """Stream a docker-archive of an image."""
+        with speaking_to(self.client, "saving the image"):
+            yield from self.client.api.get_image(image, chunk_size=CHUNK_BYTES)
+
+    def load(self, archive: Iterator[bytes]) -> str:
+        """Load a docker-archive of one image; return the engine's own id."""
+        loaded = ""
+        with speaking_to(self.client, "loading the image"):
+            for item in self.client.api.load_image(archive):
+                if said := item.get("error"):
+                    raise known(said, "loading the image") or BuildError(
+                        "load-failed",
+                        f"the engine could not load the image: {said}",
+                        where="loading the image",
+                    )
+                if found := _LOADED.match(item.get("stream", "").strip()):
+                    loaded = found[1]
+            image = self.client.api.inspect_image(loaded)["Id"] if loaded else ""
+        if not image:
+            raise BuildError(
+                "load-failed",
+                "the engine took the image and named none",
+                where="loading the image",
+                remedy="look at the engine's log and at its free disk space",
+            )
+        return _with_prefix(image)
+
+    def remove(self, image: str) -> None:
+        """Remove an image and what only it needs."""
+        with speaking_to(self.client, "removing an image"):
+            try:
+                self.client.api.remove_image(image)
+            except ImageNotFound:
+                return
+
+
+class _Following:
+    """Reads a build's stream: which images it made, what the current step says, how it ended."""
+
+    def __init__(self, on_line: OnLine) -> None:
+        self.made: list[str] = []
+        self._on_line = on_line
+        self._step = "sending the build context"
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._image: str | None = None
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        if said := item.get("error"):
+            raise self._failure(str(said))
+        if image := (item.get("aux") or {}).get("ID"):
+            self._image = _with_prefix(image)
+        for line in str(item.get("stream") or "").splitlines():
+            self._take_line(line)
+
+    def _take_line(self, line: str) -> None:
+        if line.startswith(("Step ", "STEP ")):
+            self._step = line
+            self._tail.clear()
+        elif found := _MADE.match(line):
+            self.made.append(found[1])
+        elif line.strip():
+            self._tail.append(line)
+        self._on_line(line)
+
+    def _failure(self, said: str) -> ReproError:
+        tail = "".join(f"\n  {line}" for line in self._tail)
+        if (error := known(said, self._step)) is not None:
+            return error
+        return BuildError(
+            "build-failed",
+            f"{said.strip()}{'; its last lines were:' + tail if tail else ''}",
+            where=self._step,
+            remedy="mend that step of the Dockerfile; a build has no network, everything comes from the lock",
+        )
+
+    def image(self) -> str:
+        """The engine's id of what was built."""
+        if self._image is None:
+            raise BuildError("build-failed", "the engine built nothing and said no reason", where=self._step)
+        return self._image
+
+
+def _with_prefix(image: str) -> str:
+    return image if image.startswith("sha256:") else f"sha256:{image}"
+
+
+def _store(
+    version: Mapping[str, Any], info: Mapping[str, Any]
+) -> Literal["graphdriver", "containerd", "podman"]:
+    components = {component.get("Name", "") for component in version.get("Components") or ()}
+    if any("podman" in component.lower() for component in components):
+        return "podman"
+    status = {tuple(pair)[:2] for pair in info.get("DriverStatus") or ()}
+    if ("driver-type", "io.containerd.snapshotter.v1") in status:
+        return "containerd"
+    return "graphdriver"
+
+
+def _describe(version: Mapping[str, Any], info: Mapping[str, Any], host: str) -> EngineInfo:
+    store = _store(version, info)
+    return EngineInfo(
+        name="podman" if store == "podman" else "docker",
+        version=str(version["Version"]),
+        store=store,
+        host=host,
+        rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
+        data_root=info.get("DockerRootDir") if host.startswith("unix://") else None,
+    )
+
+
+def _held(image: Mapping[str, Any], store: str) -> HeldImage:
+    identifier = _with_prefix(image["Id"])
+    config_digest: str | None = identifier
+    if store == "containerd":
+        annotations = (image.get("Descriptor") or {}).get("annotations") or {}
+        stated = annotations.get("config.digest", "")
+        config_digest = stated if is_digest(stated) else None
+    layers = (image.get("RootFS") or {}).get("Layers")
+    return HeldImage(
+        id=identifier,
+        config_digest=config_digest,
+        diff_ids=tuple(layers) if layers else None,
+        os=image.get("Os") or "",
+        architecture=image.get("Architecture") or "",
+        size=image.get("Size") or 0,
+        tags=tuple(image.get("RepoTags") or ()),
+        repo_digests=tuple(image.get("RepoDigests") or ()),
+    )

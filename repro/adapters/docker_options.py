@@ -1,0 +1,115 @@
+"""A job as arguments of the SDK's `containers.create`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from docker.types import DeviceRequest, Mount, Ulimit
+
+from repro.errors import EngineError, HostError
+from repro.job import Job
+
+__all__ = ["OWNER", "USER", "container_options", "owner"]
+
+OWNER = "repro-manifest.owner"
+"""Label that says which process a container belongs to, so that what a killed one left can be found."""
+
+USER = 1000
+"""User and group a job runs as where we are root."""
+
+
+def owner() -> str | None:
+    """Name this process for good: boot, process namespace and id; None where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        space = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return None
+    return f"{boot}/{space}/{os.getpid()}"
+
+
+def _devices(accelerator: str, store: str, local: bool) -> dict[str, Any]:
+    """Flags that hand the accelerator in.
+
+    Raises:
+        EngineError: `gpu-unsupported`; HostError: `device-absent`.
+    """
+    if accelerator == "cuda":
+        if store == "podman":
+            raise EngineError(
+                "gpu-unsupported",
+                "Podman's Docker interface ignores requests for NVIDIA GPUs without a word",
+                remedy="use Docker with the NVIDIA Container Toolkit",
+            )
+        return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
+    if accelerator == "rocm":
+        nodes = [Path("/dev/kfd"), *sorted(Path("/dev/dri").glob("renderD*"))]
+        if local and not (nodes[0].exists() and len(nodes) > 1):
+            raise HostError(
+                "device-absent",
+                "this machine has no AMD GPU that programs can use: /dev/kfd or /dev/dri/renderD* is missing",
+                remedy="load the amdgpu driver, or run where the GPU is",
+            )
+        groups = sorted({node.stat().st_gid for node in nodes if node.exists()})
+        return {
+            "devices": [f"{node}:{node}:rwm" for node in nodes],
+            "group_add": [str(group) for group in groups],
+            "security_opt": ["no-new-privileges", "seccomp=unconfined"],
+        }
+    return {}
+
+
+def _user(rootless: bool) -> str:
+    """Who the job runs as: us; where we are root, nobody special; in a rootless engine root is us."""
+    if rootless:
+        return "0:0"
+    if os.getuid() == 0:
+        return f"{USER}:{USER}"
+    return f"{os.getuid()}:{os.getgid()}"
+
+
+def container_options(job: Job, *, store: str, rootless: bool, local: bool) -> dict[str, Any]:
+    """Write a job as arguments of the SDK's `containers.create`.
+
+    Args:
+        job: what to run; its image is not looked at.
+        store: of `EngineInfo`.
+        rootless: whether the engine maps its root to us.
+        local: whether the engine is on this machine.
+    """
+    limits = job.limits
+    options: dict[str, Any] = {
+        "entrypoint": [job.argv[0]],
+        "command": list(job.argv[1:]),
+        "environment": dict(job.environment),
+        "working_dir": job.workdir,
+        "mounts": [
+            Mount(mount.target, mount.source, type="bind", read_only=not mount.writable)
+            for mount in job.mounts
+        ],
+        "user": _user(rootless),
+        "init": True,
+        "network_mode": "none",
+        "hostname": "repro",
+        "extra_hosts": {"repro": "127.0.0.1"},
+        "read_only": True,
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,size={limits.tmp_bytes},mode=1777"},  # noqa: S108 - in the container
+        "shm_size": limits.shm_bytes,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": limits.pids,
+        "ulimits": [
+            Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
+            Ulimit(name="core", soft=0, hard=0),
+        ],
+        "labels": {OWNER: owner() or "unknown"},
+        "name": f"repro-{uuid.uuid4().hex[:12]}",
+    }
+    if limits.memory_bytes is not None:
+        options |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
+    if limits.cpus is not None:
+        options["nano_cpus"] = round(limits.cpus * 1e9)
+    return options | _devices(job.accelerator, store, local)
