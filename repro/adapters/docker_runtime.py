@@ -211,7 +211,6 @@ class _Running:
     def _result(self, timed_out: bool, seconds: float) -> JobResult:
         with speaking_to(self._client, "asking how the container ended"):
             state = self._client.api.inspect_container(self._name)["State"]
-        ended = "timeout" if timed_out else "oom" if state.get("OOMKilled") else "exited"
         ended: Literal["exited", "timeout", "oom"] = "oom" if state.get("OOMKilled") else "exited"
         return JobResult(
             exit_code=state["ExitCode"],
