@@ -1,0 +1,23 @@
+"""Run the pilot: full; up to the checkpoint, where the process ends; resumed in a new process.
+
+Each phase is one job with no network. The recorder is mounted beside the pilot,
+never part of the image, and writes one file per process; what it wrote is merged
+into `trace/<phase>/rank-<n>.jsonl`.
+"""
+
+from repro.run.phase import RECORDER, TRACE, WORKSPACE
+from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, run_pilot
+from repro.run.project import Project, require_artifacts
+
+__all__ = [
+    "RECORDER",
+    "TRACE",
+    "WORKSPACE",
+    "OnPhase",
+    "PilotRun",
+    "Project",
+    "pilot_environment",
+    "require_artifacts",
+    "run_command",
+    "run_pilot",
+]

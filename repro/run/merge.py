@@ -1,0 +1,74 @@
+"""Raw trace files, one per process, become one file per rank."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from repro.digest import digest_stream
+from repro.errors import RunError
+from repro.lock import FileLock
+from repro.trace import Event, event_name
+
+__all__ = ["merge"]
+
+
+def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], int, int]:
+    """Keep the file of each rank that took steps, as `rank-<n>.jsonl`.
+
+    Returns:
+        the files with paths from the folder above `trace`, the steps of each rank, the world size.
+
+    Raises:
+        RunError: `recorder-absent`, `trace-ambiguous`, `ranks-missing` or `ranks-disagree`.
+    """
+    heads = 0
+    ranks: dict[int, tuple[Path, int, int]] = {}
+    for path in sorted(raw.glob("proc-*.jsonl")):
+        head, steps = _survey(path)
+        heads += head is not None and head.get("nonce") == nonce
+        if head is None or steps == 0:
+            continue
+        if (rank := int(head["rank"])) in ranks:
+            raise RunError(
+                "trace-ambiguous", f"two processes took steps as rank {rank}", where=str(path.name)
+            )
+        ranks[rank] = (path, steps, int(head["world"]))
+    if not heads:
+        raise RunError(
+            "recorder-absent",
+            "the recorder did not load in any process",
+            remedy="start the pilot with a Python that reads PYTHONPATH (no -E, -I or -S) and has torch",
+        )
+    if not ranks:
+        raise RunError(
+            "steps-absent", "no optimizer step was seen", remedy="let the pilot train at least one step"
+        )
+    world = max(size for _, _, size in ranks.values())
+    if sorted(ranks) != list(range(world)):
+        raise RunError("ranks-missing", f"ranks {sorted(ranks)} were recorded of a world of {world}")
+    if len(counts := {steps for _, steps, _ in ranks.values()}) > 1:
+        raise RunError("ranks-disagree", f"ranks recorded different numbers of steps: {sorted(counts)}")
+    target.mkdir(parents=True)
+    files = []
+    for rank, (path, _, _) in sorted(ranks.items()):
+        place = target / f"rank-{rank}.jsonl"
+        shutil.copyfile(path, place)
+        with place.open("rb") as stream:
+            digest, size = digest_stream(stream)
+        files.append(FileLock(path=f"trace/{target.name}/{place.name}", size=size, digest=digest))
+    return tuple(files), counts.pop(), world
+
+
+def _survey(path: Path) -> tuple[Event | None, int]:
+    """Return the last head before the first step of a raw trace file, and how many steps it holds."""
+    head: Event | None = None
+    steps = 0
+    with path.open("rb") as stream:
+        for line in stream:
+            name = event_name(line)
+            if name == b"head" and not steps:
+                head = json.loads(line)
+            steps += name == b"step"
+    return head, steps
