@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from repro.compare.finding import Finding
 from repro.compare.judge import Ruling
-from repro.compare.lines import Group, event
+from repro.compare.lines import STEP, Group, event
 from repro.compare.measure import norm_of, scalar_change, tensor_change
 from repro.trace import Event, hexed
 from repro.verdict import Deviation, Growth
@@ -110,7 +110,9 @@ class GrowthLog:
 
     def wants(self, phase: str, group: Group) -> bool:
         """Say whether the step of this group is to be measured."""
-        if not (group.complete and group.target and b'"params":{' in group.target[-1]):
+        if not all(side and side[-1].startswith(STEP) for side in (group.target, group.candidate)):
+            return False
+        if not group.complete or b'"params":{' not in group.target[-1]:
             return False
         if (phase, group.step) != self._last:
             self._last = (phase, group.step)

@@ -92,9 +92,8 @@ def _paired(
         phases = [one.name for one in target.phases if not one.name.startswith((CALIBRATION, CONTROL))]
     known = [{one.name: one for one in side.phases} for side in (target, candidate)]
     if absent := [name for name in phases if name not in known[0]] or not phases:
-        raise CompareError(
-            "phase-unknown", f"the target has no phase {absent}", remedy="name phases that it has"
-        )
+        message = f"the target has no phase {', '.join(absent) or 'to compare'}"
+        raise CompareError("phase-unknown", message, remedy="name phases that it has")
     if missing := [name for name in phases if name not in known[1]]:
         sentence = f"Cannot tell: the candidate did not run the phase {', '.join(missing)}."
         return [], incomparable("phases-differ", sentence)
