@@ -14,7 +14,7 @@ from repro.attest.dsse import encode_base64
 from repro.digest import Digest
 from repro.errors import TrustError
 
-__all__ = ["ALLOWED", "PublicKey", "describe_key", "load_public_key", "public_key"]
+__all__ = ["ALLOWED", "KeyKind", "PublicKey", "describe_key", "load_public_key", "public_key"]
 
 KeyKind = Literal["ecdsa-p256", "ed25519"]
 ALLOWED = "ECDSA P-256 or Ed25519"
