@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from repro.digest import DigestStr
 from repro.errors import TrustError
+from repro.host import HostFacts
 from repro.image import ImageRecord
 from repro.lock import FileLock
 from repro.noun import Noun
@@ -99,8 +100,8 @@ class Manifest(Noun):
     environment: dict[str, str]
     """Variables set for the pilot, by allow-list; nothing of the caller's environment passes."""
     limits: dict[str, int | None]
-    host: dict[str, Any]
-    """`repro.host.HostFacts` as a tree: host driver and container userspace apart."""
+    host: HostFacts
+    """The host's driver and the userspace the run loaded, apart."""
     phases: tuple[PhaseRecord, ...]
     checkpoint: CheckpointRecord | None
     reproduced_itself: Verdict | None

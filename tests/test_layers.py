@@ -27,6 +27,7 @@ NOUNS = [
     "bundle",
     "trust",
     "manifest",
+    "facts",
 ]
 BASE = {"errors", "digest", "strictjson", "strictyaml", "noun"}
 VERBS = {

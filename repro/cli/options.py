@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["accelerator", "as_json", "engine_runtime", "project", "quiet", "run_folder", "trust"]
+__all__ = [
+    "accelerator",
+    "as_json",
+    "engine_runtime",
+    "passphrase_file",
+    "project",
+    "quiet",
+    "run_folder",
+    "signing_key",
+    "trust",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,3 +89,37 @@ def trust(function: F) -> F:
         show_envvar=True,
         help="Your own trust policy: never one that came with the run.",
     )(function)
+
+
+def passphrase_file(function: F) -> F:
+    """Where the passphrase lies."""
+    return click.option(
+        "--passphrase-file",
+        type=FILE,
+        help="File that holds the passphrase; else REPRO_PASSPHRASE, else a prompt.",
+    )(function)
+
+
+def _key(function: F, *, required: bool) -> F:
+    key = click.option(
+        "--key",
+        type=FILE,
+        required=required,
+        envvar="REPRO_KEY",
+        show_envvar=True,
+        help="Private key to sign with.",
+    )
+    principal = click.option(
+        "--principal", metavar="NAME", help="Name of the signature's file.  [default: the key file's name]"
+    )
+    return key(principal(passphrase_file(function)))
+
+
+def signing_key(function: F) -> F:
+    """Whose signature."""
+    return _key(function, required=True)
+
+
+def optional_key(function: F) -> F:
+    """Whose signature, where one is wanted."""
+    return _key(function, required=False)

@@ -1,0 +1,85 @@
+"""Compare a replay with what was signed, say the verdict, and make the statement about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from repro.adapters.probe import probe_host
+from repro.adapters.tracefiles import open_trace
+from repro.cli.flow import Ready
+from repro.cli.project import Locked, Written
+from repro.compare import compare
+from repro.comparability import comparability
+from repro.digest import digest_bytes
+from repro.facts import input_facts
+from repro.host import HostFacts
+from repro.manifest import VerifiedManifest
+from repro.report.verdict import verdict_lines
+from repro.run import PilotRun
+from repro.verdict import Outcome, Verdict
+
+__all__ = ["OUTCOMES", "Judged", "judge", "say_verdict"]
+
+OUTCOMES = {
+    Outcome.BITWISE: ("green", 0),
+    Outcome.WITHIN_TOLERANCE: ("green", 0),
+    Outcome.DIVERGED: ("red", 3),
+    Outcome.INCOMPARABLE: ("yellow", 4),
+}
+"""Colour and exit code of each outcome."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A replay and what came of it."""
+
+    verdict: Verdict
+    run: PilotRun
+    host: HostFacts
+
+
+def judge(
+    run: Path,
+    verified: VerifiedManifest,
+    signed: tuple[Written, Locked],
+    now: tuple[Written, Locked],
+    opened: Ready,
+    replayed: PilotRun,
+) -> Judged:
+    """Come to a verdict about a replay.
+
+    Args:
+        run: the signed run folder, which was verified.
+        signed: spec and lock of the signed run.
+        now: spec and lock of the replay; the same where the run was replayed as it was signed.
+    """
+    manifest = verified.manifest
+    accelerator = manifest.accelerator
+    host = probe_host(opened.engine)
+    target_facts = input_facts(
+        signed[0].spec, signed[1].lock, accelerator, environment=manifest.environment, host=manifest.host
+    )
+    candidate_facts = input_facts(
+        now[0].spec, now[1].lock, accelerator, environment=replayed.environment, host=host
+    )
+    verdict = compare(
+        open_trace(run, manifest.phases),
+        open_trace(replayed.folder, replayed.phases),
+        tolerance=manifest.tolerance,
+        environment=comparability(manifest, opened.image, host),
+        locks=tuple(digest_bytes(locked.documents["repro.lock"]) for _, locked in (signed, now)),
+        facts=(target_facts, candidate_facts),
+    )
+    return Judged(verdict=verdict, run=replayed, host=host)
+
+
+def say_verdict(verdict: Verdict, *, detail: bool = False) -> int:
+    """Print the outcome and what there is to say; return the exit code."""
+    colour, code = OUTCOMES[verdict.outcome]
+    click.secho(str(verdict.outcome), fg=colour, bold=True, nl=False)
+    for index, line in enumerate(verdict_lines(verdict, detail=detail)):
+        click.echo(f"  {line}" if index == 0 else line)
+    return code

@@ -1,0 +1,107 @@
+"""`repro keys`: make, show and trust signing keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from repro.adapters.keys import export_cosign, new_key, show_key
+from repro.adapters.trustfile import trust_key
+from repro.cli import options
+from repro.cli.console import print_json
+from repro.cli.signing import ask_passphrase
+
+__all__ = ["command"]
+
+KIND = click.Choice(["ecdsa-p256", "ed25519"])
+
+
+@click.group("keys")
+def command() -> None:
+    """Make, show and trust signing keys."""
+
+
+@command.command("new")
+@click.argument("name", type=click.Path(path_type=Path))
+@click.option("--kind", type=KIND, default="ecdsa-p256", show_default=True, help="Kind of key.")
+@options.passphrase_file
+@click.option(
+    "--no-passphrase", is_flag=True, help="Leave the private key open: for demonstrations and CI only."
+)
+def new(
+    name: Path, kind: Literal["ecdsa-p256", "ed25519"], passphrase_file: Path | None, no_passphrase: bool
+) -> None:
+    """Make a pair of keys, NAME.key and NAME.pub.
+
+    \b
+    Example:  repro keys new keys/train
+    Exit codes: 0 made, 1 could not do it, 2 usage.
+    """
+    sealed = None if no_passphrase else ask_passphrase("New passphrase", passphrase_file, confirm=True)()
+    made = new_key(name.parent, name.name, kind=kind, passphrase=sealed)
+    click.echo(f"private  {made.private}")
+    click.echo(f"public   {made.public}")
+    click.echo(f"{made.key.kind}  {made.key.fingerprint}")
+
+
+@command.command("show")
+@click.argument("key", type=options.FILE)
+@options.passphrase_file
+@options.as_json
+def show(key: Path, passphrase_file: Path | None, as_json: bool) -> None:
+    """Print a key's kind and fingerprint.
+
+    \b
+    Example:  repro keys show keys/train.pub
+    Exit codes: 0 printed, 1 could not do it, 2 usage.
+    """
+    opened, half = show_key(key, ask_passphrase(f"Passphrase of {key.name}", passphrase_file))
+    if as_json:
+        print_json({"kind": opened.kind, "half": half, "fingerprint": opened.fingerprint})
+        return
+    click.echo(f"{opened.kind} {half} key  {opened.fingerprint}")
+
+
+@command.command("trust")
+@click.argument("trust_file", type=click.Path(path_type=Path, dir_okay=False), metavar="TRUST")
+@click.argument("key", type=options.FILE)
+@click.option("--principal", metavar="NAME", required=True, help="Whose key it is.")
+@click.option(
+    "--for",
+    "statement",
+    type=click.Choice(["run", "replay"]),
+    default="run",
+    show_default=True,
+    help="What the principal may sign.",
+)
+def trust(trust_file: Path, key: Path, principal: str, statement: str) -> None:
+    """Add a public key to your trust policy, which is made where it is missing.
+
+    Compare the fingerprint with its owner by another way than the key came.
+
+    \b
+    Example:  repro keys trust trust.yaml train.pub --principal train
+    Exit codes: 0 written, 1 could not do it, 2 usage.
+    """
+    opened = trust_key(trust_file, key, principal=principal, statement=statement)
+    click.echo(f"{trust_file}: {principal} may sign a {statement}")
+    click.echo(f"{opened.kind}  {opened.fingerprint}")
+
+
+@command.command("export")
+@click.argument("key", type=options.FILE)
+@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
+@options.passphrase_file
+def export(key: Path, target: Path, passphrase_file: Path | None) -> None:
+    """Write a private key once more, in cosign's own format, sealed with the same passphrase.
+
+    \b
+    Example:  repro keys export keys/train.key cosign.key
+    Exit codes: 0 written, 1 could not do it, 2 usage.
+    """
+    ask = ask_passphrase(f"Passphrase of {key.name}", passphrase_file)
+    passphrase = ask()
+    opened = export_cosign(key, lambda: passphrase, target, passphrase)
+    click.echo(f"{target}: {opened.kind}  {opened.fingerprint}")
