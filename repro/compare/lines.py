@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import filterfalse, zip_longest
+from typing import NoReturn
 
 from repro.errors import TraceError
 from repro.trace import DETERMINISTIC, Event
@@ -49,6 +50,10 @@ def deterministic(lines: Iterable[bytes]) -> Iterator[bytes]:
     return filterfalse(_VOLATILE.match, lines)
 
 
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
 def event(line: bytes) -> Event:
     """Parse one line.
 
@@ -56,11 +61,13 @@ def event(line: bytes) -> Event:
         TraceError: `trace-malformed`.
     """
     try:
-        value = json.loads(line)
+        value = json.loads(line, parse_float=_refuse, parse_constant=_refuse)
     except ValueError:
         value = None
     if not isinstance(value, dict) or value.get("ev") not in DETERMINISTIC:
         raise TraceError("trace-malformed", f"not an event: {line[:80]!r}")
+    if any(not isinstance(value.get(key, 0), int) for key in ("step", "after")):
+        raise TraceError("trace-malformed", f"a step is no whole number: {line[:80]!r}")
     return value
 
 

@@ -91,7 +91,8 @@ def _paired(
     if phases is None:
         phases = [one.name for one in target.phases if not one.name.startswith((CALIBRATION, CONTROL))]
     known = [{one.name: one for one in side.phases} for side in (target, candidate)]
-    if absent := [name for name in phases if name not in known[0]] or not phases:
+    absent = [name for name in phases if name not in known[0]]
+    if absent or not phases:
         message = f"the target has no phase {', '.join(absent) or 'to compare'}"
         raise CompareError("phase-unknown", message, remedy="name phases that it has")
     if missing := [name for name in phases if name not in known[1]]:

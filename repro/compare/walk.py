@@ -55,7 +55,9 @@ class Walk:
     exhaustive: bool = False
     phases: list[str] = field(default_factory=list)
     observables: set[str] = field(default_factory=set)
-    """Observables in which anything differed."""
+    """Observables in which anything differed, asked for or not."""
+    first_steps: dict[str, int] = field(default_factory=dict)
+    """Of those that are asked for, the first step at which they differed."""
     steps: int = 0
     candidate_steps: int = 0
     ranks: int = 0
@@ -73,7 +75,15 @@ class Walk:
             if not self.exhaustive and self.evidence.fails.closed(index, target.first_step + group.step):
                 continue
             for finding in group_differences(target.first_step, group, tallies[rank]):
-                self.observables.add(finding.observable)
-                self.evidence.add(Item(index, target.name, rank, finding, self.judge(finding)))
+                self.take(index, target.name, rank, finding)
         self.steps += max(tally.target for tally in tallies)
         self.candidate_steps += max(tally.candidate for tally in tallies)
+
+    def take(self, index: int, phase: str, rank: int, finding: Finding) -> None:
+        """Judge a finding and keep it."""
+        item = Item(index, phase, rank, finding, self.judge(finding))
+        name, step = finding.observable, finding.step
+        self.observables.add(name)
+        if item.ruling.word != "waived":
+            self.first_steps[name] = min(step, self.first_steps.get(name, step))
+        self.evidence.add(item)
