@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from repro.adapters.probe import probe_host
+from repro.adapters.publish import publish
 from repro.adapters.tracefiles import open_trace
 from repro.cli.flow import Ready
 from repro.cli.project import Locked, Written
-from repro.compare import compare
 from repro.comparability import comparability
-from repro.digest import digest_bytes
+from repro.compare import compare
+from repro.digest import digest_bytes, pretty_json
 from repro.facts import input_facts
 from repro.host import HostFacts
 from repro.manifest import VerifiedManifest
@@ -21,7 +22,7 @@ from repro.report.verdict import verdict_lines
 from repro.run import PilotRun
 from repro.verdict import Outcome, Verdict
 
-__all__ = ["OUTCOMES", "Judged", "judge", "say_verdict"]
+__all__ = ["OUTCOMES", "Judged", "judge", "keep", "say_verdict"]
 
 OUTCOMES = {
     Outcome.BITWISE: ("green", 0),
@@ -74,6 +75,17 @@ def judge(
         facts=(target_facts, candidate_facts),
     )
     return Judged(verdict=verdict, run=replayed, host=host)
+
+
+def keep(judged: Judged, folder: Path) -> None:
+    """Keep a replay's verdict and traces in a folder of their own, for `repro report` and `repro diff`."""
+    documents = {
+        "verdict.json": pretty_json(judged.verdict.tree()),
+        "phases.json": pretty_json([phase.tree() for phase in judged.run.phases]),
+        "host.json": pretty_json(judged.host.tree()),
+    }
+    traces = {file.path: judged.run.folder / file.path for phase in judged.run.phases for file in phase.trace}
+    publish(folder, documents, traces)
 
 
 def say_verdict(verdict: Verdict, *, detail: bool = False) -> int:

@@ -2,45 +2,155 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from repro import strictyaml
 from repro.adapters.clock import SystemClock
 from repro.adapters.files import write_atomic
 from repro.attest.verify import Demands
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.judging import OUTCOMES, Judged, judge, say_verdict, signed_replay
+from repro.cli.flow import Ready, locked_project, ready
+from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
 from repro.cli.pilot import PHASES, scratch
-from repro.cli.project import Locked, Written, choose, parse_lock, read_lock, read_spec
-from repro.cli.flow import ready
+from repro.cli.project import Locked, Written, parse_lock
 from repro.cli.signing import open_signer
-from repro.cli.verifying import say_verification, verify_folder
+from repro.cli.verifying import VERDICTS, say_verification, verify_folder
 from repro.errors import RunError
 from repro.manifest import VerifiedManifest
 from repro.replay import replay
 from repro.report.summary import summary_markdown
-from repro import strictyaml
 from repro.spec import Spec
 
 __all__ = ["command"]
 
 
 def _signed_project(run: Path, verified: VerifiedManifest, root: Path) -> tuple[Written, Locked]:
-    """Spec and lock as they were signed; source and data from the project's folder."""
+    """Spec and lock as they were signed; source and data come from the project's folder."""
     manifest = verified.manifest
     data = (run / manifest.spec.path).read_bytes()
     document = strictyaml.load(data, where=manifest.spec.path)
     spec = strictyaml.validate(document, Spec, where=manifest.spec.path)
-    lock_bytes = (run / manifest.lock.path).read_bytes()
-    lock = parse_lock(lock_bytes, where=manifest.lock.path)
-    return Written(root.resolve(), spec, data), Locked(lock, {"repro.lock": lock_bytes})
+    lock = (run / manifest.lock.path).read_bytes()
+    documents = {"repro.lock": lock}
+    return Written(root.resolve(), spec, data), Locked(parse_lock(lock, where=manifest.lock.path), documents)
 
 
-def _current_project(root: Path, verified: VerifiedManifest) -> tuple[Written, Locked]:
-    """Spec and lock as they stand in the project's folder now."""
-    written = read_spec(root)
-    name = choose(written.spec, verified.manifest.accelerator)
-    return written, read_lock(root, [name])
+def _require_signed_image(opened: Ready, verified: VerifiedManifest) -> None:
+    signed = verified.manifest.image
+    if signed is None or opened.image is None:
+        return
+    if opened.image.identity != signed.identity:
+        raise RunError(
+            "image-differs",
+            f"the image built from the signed lock is {opened.image.identity.config_digest}, "
+            f"and {signed.identity.config_digest} was signed",
+            remedy="ask `repro build --check` why it differs",
+        )
+
+
+def _replayed(
+    run: Path,
+    verified: VerifiedManifest,
+    signed: tuple[Written, Locked],
+    now: tuple[Written, Locked],
+    opened: Ready,
+    folder: Path,
+    console: Console,
+) -> Judged:
+    repeated = replay(
+        verified,
+        opened.project,
+        folder,
+        runtime=opened.runtime,
+        clock=SystemClock(),
+        on_phase=lambda name: console.start(PHASES[name]),
+        on_line=lambda line: console.advance(0, note=line),
+    )
+    console.start("compare")
+    return judge(run, verified, signed, now, opened, repeated)
+
+
+@click.command("replay")
+@options.run_folder
+@options.trust
+@options.project
+@options.engine_runtime
+@click.option(
+    "--current", is_flag=True, help="Replay with the project as it stands now, not as it was signed."
+)
+@click.option("--sign", "signing", is_flag=True, help="Sign the verdict, whatever it is, into RUN/replays.")
+@options.optional_key
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown summary here."
+)
+@click.option(
+    "--keep", "kept", type=click.Path(path_type=Path, file_okay=False), help="Keep verdict and traces here."
+)
+@click.option("--detail", is_flag=True, help="Print every difference that was kept.")
+@options.quiet
+@options.as_json
+def command(
+    run: Path,
+    trust_file: Path,
+    root: Path,
+    runtime: str,
+    current: bool,
+    signing: bool,
+    key: Path | None,
+    principal: str | None,
+    passphrase_file: Path | None,
+    report: Path | None,
+    kept: Path | None,
+    detail: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Verify a run, run it again, and say whether it is the same.
+
+    The signed image is used where the engine holds it, and rebuilt from the
+    signed lock where not. The project's folder gives data sets, and the source
+    for a rebuild. Nothing runs before the run is verified.
+
+    \b
+    Example:  repro replay manifests/pilot.cpu --trust trust.yaml
+    Exit codes: 0 reproduced, 1 could not do it, 2 usage, 3 rejected or diverged, 4 could not tell.
+    """
+    if signing and key is None:
+        raise click.UsageError("--sign needs --key")
+    signer = open_signer(key, passphrase_file) if signing and key else None
+    verification = verify_folder(run, trust_file, Demands(replays=False))
+    if verification.manifest is None:
+        if as_json:
+            print_json({"verification": verification.tree(), "verdict": None})
+            return VERDICTS[verification.verdict][1]
+        return say_verification(verification)
+    verified = verification.manifest
+    accelerator = verified.manifest.accelerator
+    signed = _signed_project(run, verified, root)
+    now = signed
+    if current:
+        written, locked, _ = locked_project(root, accelerator)
+        now = (written, locked)
+    with (
+        Console(quiet=quiet or as_json) as console,
+        ready(*now, accelerator, kind=runtime, console=console) as opened,
+        scratch() as folder,
+    ):
+        if not current:
+            _require_signed_image(opened, verified)
+        judged = _replayed(run, verified, signed, now, opened, folder, console)
+        if kept is not None:
+            keep(judged, kept)
+    if signer is not None and key is not None:
+        sign_replay(run, verified, judged, signer, principal or key.stem)
+    if report is not None:
+        title = f"Replay of {verified.manifest.project} ({accelerator})"
+        text = summary_markdown(verified.manifest, verification, judged.verdict, title=title)
+        write_atomic(report, text.encode())
+    if as_json:
+        print_json({"verification": verification.tree(), "verdict": judged.verdict.tree()})
+        return OUTCOMES[judged.verdict.outcome][1]
+    return say_verdict(judged.verdict, detail=detail)

@@ -20,7 +20,9 @@ __all__ = ["command"]
 @click.command("sign")
 @options.run_folder
 @options.optional_key
-@click.option("--statement-only", is_flag=True, help="Print the statement, to be signed elsewhere, and sign nothing.")
+@click.option(
+    "--statement-only", is_flag=True, help="Print the statement, to be signed elsewhere, and sign nothing."
+)
 def command(
     run: Path, key: Path | None, principal: str | None, passphrase_file: Path | None, statement_only: bool
 ) -> None:

@@ -1,0 +1,75 @@
+"""`repro run`: the pilot, or any command, recorded; nothing is signed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from repro.adapters.publish import publish
+from repro.cli import options
+from repro.cli.console import Console, print_json
+from repro.cli.flow import locked_project, ready
+from repro.cli.pilot import record_pilot, scratch
+from repro.digest import pretty_json
+from repro.report.words import count, duration
+from repro.run import PilotRun, run_command
+
+__all__ = ["command"]
+
+
+def _keep(run: PilotRun, folder: Path) -> None:
+    traces = {file.path: run.folder / file.path for phase in run.phases for file in phase.trace}
+    publish(folder, {"phases.json": pretty_json([phase.tree() for phase in run.phases])}, traces)
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@options.project
+@options.accelerator
+@options.engine_runtime
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the traces in this folder."
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@options.quiet
+@options.as_json
+def command(
+    root: Path,
+    accelerator: str | None,
+    runtime: str,
+    keep: Path | None,
+    words: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run the pilot, or any command, in the image and record it.
+
+    With a COMMAND its output goes to stderr and its exit code is returned.
+
+    \b
+    Example:  repro run -a cpu
+              repro run -a cpu -- python -c 'import torch; print(torch.__version__)'
+    Exit codes: 0 ran, 1 could not do it, 2 usage; with a COMMAND, its own.
+    """
+    written, locked, name = locked_project(root, accelerator)
+    with (
+        Console(quiet=quiet or as_json) as console,
+        ready(written, locked, name, kind=runtime, console=console) as opened,
+        scratch() as folder,
+    ):
+        if words:
+            console.start("run")
+            result = run_command(opened.project, words, folder, runtime=opened.runtime, on_line=console.line)
+            if as_json:
+                print_json(result.tree())
+            return result.exit_code
+        run = record_pilot(opened, folder, console)
+        if keep is not None:
+            _keep(run, keep)
+    if as_json:
+        print_json({"phases": [phase.tree() for phase in run.phases]})
+        return 0
+    for phase in run.phases:
+        ranks = count(phase.world_size, "rank")
+        click.echo(f"{phase.name:12}{count(phase.steps, 'step')}, {ranks}, {duration(phase.milliseconds)}")
+    return 0
