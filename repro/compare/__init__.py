@@ -2,7 +2,7 @@
 
 from repro.compare.explain import explain
 from repro.compare.repeat import self_replay
-from repro.compare.resumed import resume
+from repro.compare.resumed import compare_resume
 from repro.compare.runs import compare, incomparable
 
-__all__ = ["compare", "explain", "incomparable", "resume", "self_replay"]
+__all__ = ["compare", "compare_resume", "explain", "incomparable", "self_replay"]

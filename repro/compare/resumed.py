@@ -19,7 +19,7 @@ from repro.errors import CompareError
 from repro.trace import Event, PhaseTrace, RankFile, write_line
 from repro.verdict import Compared, Kind, Outcome, Verdict
 
-__all__ = ["diagnose", "resume"]
+__all__ = ["compare_resume", "diagnose"]
 
 _LOST: dict[str, str] = {
     "data-position-lost": "the position in the data was lost",
@@ -115,7 +115,7 @@ def diagnose(first_steps: Mapping[str, int], first: int) -> Kind | None:
     return "optimizer-not-restored" if at("params") == earliest else None
 
 
-def resume(full: PhaseTrace, resumed: PhaseTrace, *, again: PhaseTrace | None = None) -> Verdict:
+def compare_resume(full: PhaseTrace, resumed: PhaseTrace, *, again: PhaseTrace | None = None) -> Verdict:
     """Compare the resumed steps with the same steps of the uninterrupted run, to the bit.
 
     Args:

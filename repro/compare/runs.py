@@ -47,7 +47,8 @@ def compare(
         candidate: the new run, or None where the pilot did not come to its first step.
         tolerance: what may differ, on an equal stack and across stacks.
         environment: which of the two it is; None lets the heads of the traces decide.
-        locks: digest of the lock the target ran with, and of the one the candidate ran with.
+        locks: digest of the lock the target ran with, and of the one the candidate ran with. Where they differ
+            the outcome is INCOMPARABLE whatever the traces say; what differs in them is told all the same.
         facts: what is known of the inputs of both; see `explain`.
         phases: names of the phases to compare; None is every phase of the target that is no calibration.
 
@@ -55,7 +56,7 @@ def compare(
         TraceError: a file breaks the format.
         CompareError: `phase-unknown` where `phases` names none of the target's.
     """
-    pairs, verdict = _paired(target, candidate, environment, locks, phases)
+    pairs, verdict = _paired(target, candidate, environment, phases)
     if verdict is not None:
         return verdict
     environment = environment or relation(*pairs[0])
@@ -66,6 +67,8 @@ def compare(
     for pair in pairs:
         walk.phase(*pair)
     conclusion = _conclude(walk, rule, environment)
+    if locks is not None and locks[0] != locks[1]:
+        conclusion = _stale(conclusion, walk)
     if facts is None or conclusion.outcome == Outcome.BITWISE:
         return conclusion
     return _explained(conclusion, *facts)
@@ -75,13 +78,9 @@ def _paired(
     target: Trace,
     candidate: Trace | None,
     environment: Comparability | None,
-    locks: tuple[str, str] | None,
     phases: Sequence[str] | None,
 ) -> tuple[list[tuple[PhaseTrace, PhaseTrace]], Verdict | None]:
     """Pair the phases, or say why they cannot be."""
-    if locks is not None and locks[0] != locks[1]:
-        sentence = f"Cannot tell: the target ran with lock {locks[0]}, the candidate with {locks[1]}."
-        return [], incomparable("reference-stale", sentence)
     if environment is not None and environment.relation == "not-covered":
         reasons = "; ".join(environment.reasons)
         sentence = f"Cannot tell: this environment is not one the target can be compared on ({reasons})."
@@ -157,6 +156,21 @@ def _conclude(walk: Walk, rule: Rule, environment: Comparability) -> Verdict:
     ranks = "1 rank" if walk.ranks == 1 else f"{walk.ranks} ranks"
     sentence = f"Reproduced to the bit: {walk.steps} steps on {ranks}, phases {', '.join(walk.phases)}."
     return Verdict(outcome=Outcome.BITWISE, layer="bitwise", kind="equal", sentence=sentence, **common)
+
+
+def _stale(verdict: Verdict, walk: Walk) -> Verdict:
+    """Say that the two were not run from one lock, and what differs first all the same."""
+    group = walk.evidence.fails.first_group()
+    seen = f"{place(group[0], ranks=walk.ranks)}, {what(group)}" if group else "no recorded bit differs"
+    sentence = f"Not comparable: the candidate ran from another lock than the target; {seen}."
+    return verdict.model_copy(
+        update={
+            "outcome": Outcome.INCOMPARABLE,
+            "kind": "reference-stale",
+            "layer": None,
+            "sentence": sentence,
+        }
+    )
 
 
 def _verdict(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tracegen import Config, Events, digest, fp, phase_of, ranks_of, step_event
 
-from repro.compare import resume
+from repro.compare import compare_resume
 from repro.compare.resumed import diagnose
 from repro.errors import CompareError
 from repro.trace import PhaseTrace, hexed
@@ -75,7 +75,7 @@ def steps_from(events: Events, first: int) -> Events:
 
 
 def test_exact_resume() -> None:
-    verdict = resume(*pair())
+    verdict = compare_resume(*pair())
     assert (verdict.outcome, verdict.notes) == (Outcome.BITWISE, ())
     assert (
         verdict.sentence == "Resumed exactly: steps 5 to 12 equal those of the uninterrupted run to the bit."
@@ -107,7 +107,7 @@ def test_signatures(first: list[str], later: list[str], kind: str, step: int) ->
         for event in steps_from(events, 2):
             other(event, *later)
 
-    verdict = resume(*pair(edit))
+    verdict = compare_resume(*pair(edit))
     assert (verdict.outcome, verdict.kind) == (Outcome.DIVERGED, kind)
     assert verdict.first_divergence is not None
     assert verdict.first_divergence.step == step
@@ -119,7 +119,7 @@ def test_weights_are_compared_right_after_the_load() -> None:
     def edit(events: Events, rank: int) -> None:
         events[1]["params"] = {name: fp([0.25] * value["n"]) for name, value in events[1]["params"].items()}
 
-    verdict = resume(*pair(edit))
+    verdict = compare_resume(*pair(edit))
     assert (verdict.outcome, verdict.kind) == (Outcome.DIVERGED, "weights-not-restored")
     assert verdict.sentence.startswith(
         "Not resumed exactly before step 5, rank 0, phase resumed: 3 of 3 initial"
@@ -130,7 +130,7 @@ def test_what_was_loaded_is_what_was_saved() -> None:
     def edit(events: Events, rank: int) -> None:
         events[2]["tensors"]["model/head.weight"][2] = "0" * 32
 
-    verdict = resume(*pair(edit))
+    verdict = compare_resume(*pair(edit))
     assert (verdict.outcome, verdict.kind) == (Outcome.DIVERGED, "checkpoint-differs")
 
 
@@ -140,11 +140,11 @@ def test_what_does_not_repeat_itself_is_not_asked_for() -> None:
             event["rng"]["python"] = digest(text)
 
     full, resumed = pair(lambda events, rank: unseeded(events, "resumed"))
-    assert resume(full, resumed).kind == "rng-not-restored"
+    assert compare_resume(full, resumed).kind == "rng-not-restored"
     again = ranks_of(Config(steps=12, every=2, eval_every=4, stop_after=AT))
     for events in again:
         unseeded(events, "again")
-    verdict = resume(full, resumed, again=phase_of(again, name="interrupted"))
+    verdict = compare_resume(full, resumed, again=phase_of(again, name="interrupted"))
     assert verdict.outcome == Outcome.BITWISE
     assert verdict.compared.not_enforced == ("rng.python",)
 
@@ -154,21 +154,21 @@ def test_a_resumed_run_that_ends_early_is_not_exact() -> None:
     short = cut(ranks_of(BASE), AT)
     for events in short:
         del events[events.index(step_event(events, 2)) :]
-    verdict = resume(full, phase_of(short, name="resumed", first_step=AT))
+    verdict = compare_resume(full, phase_of(short, name="resumed", first_step=AT))
     assert (verdict.outcome, verdict.kind) == (Outcome.DIVERGED, "steps-missing")
     assert "Fewer than two steps" in verdict.notes[0]
     for events in short:
         del events[events.index(step_event(events, 1)) :]
-    verdict = resume(full, phase_of(short, name="resumed", first_step=AT))
+    verdict = compare_resume(full, phase_of(short, name="resumed", first_step=AT))
     assert (verdict.outcome, verdict.kind) == (Outcome.INCOMPARABLE, "did-not-run")
 
 
 def test_layouts_and_offsets() -> None:
     full, resumed = pair()
     single = phase_of(ranks_of(Config(world=1)))
-    assert resume(single, resumed).kind == "world-size-differs"
+    assert compare_resume(single, resumed).kind == "world-size-differs"
     with pytest.raises(CompareError) as caught:
-        resume(full, full)
+        compare_resume(full, full)
     assert caught.value.kind == "resume-too-early"
 
 
@@ -199,7 +199,9 @@ def test_augmentation_after_resume() -> None:
         ]
 
     full = phase_of([events("full.jsonl", 0)])
-    verdict = resume(full, phase_of([events("resumed.jsonl", after)], name="resumed", first_step=after))
+    verdict = compare_resume(
+        full, phase_of([events("resumed.jsonl", after)], name="resumed", first_step=after)
+    )
     assert verdict.outcome == Outcome.DIVERGED
     assert verdict.first_divergence is not None
     assert verdict.first_divergence.step == expected["first_bad_step"]

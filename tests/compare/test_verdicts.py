@@ -290,8 +290,17 @@ def test_other_world_size() -> None:
 
 
 def test_stale_reference() -> None:
-    verdict = judged(trace_of(BASE), locks=("sha256:" + "a" * 64, "sha256:" + "b" * 64))
+    locks = ("sha256:" + "a" * 64, "sha256:" + "b" * 64)
+    verdict = judged(trace_of(BASE), locks=locks)
     assert (verdict.outcome, verdict.kind) == (Outcome.INCOMPARABLE, "reference-stale")
+    assert verdict.sentence.endswith("from another lock than the target; no recorded bit differs.")
+    verdict = judged(trace_of(replace(BASE, lr=6e-4)), locks=locks)
+    assert (verdict.outcome, verdict.kind) == (Outcome.INCOMPARABLE, "reference-stale")
+    assert (
+        "; at step 1, rank 0, the hyper-parameter lr of optimizer 0 group 0 differs first" in verdict.sentence
+    )
+    assert verdict.first_divergence is not None
+    assert judged(trace_of(BASE), locks=(locks[0], locks[0])).outcome == Outcome.BITWISE
 
 
 def test_environment_not_covered() -> None:
