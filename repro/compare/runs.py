@@ -47,8 +47,8 @@ def compare(
         candidate: the new run, or None where the pilot did not come to its first step.
         tolerance: what may differ, on an equal stack and across stacks.
         environment: which of the two it is; None lets the heads of the traces decide.
-        locks: digest of the lock the target ran with, and of the one the candidate ran with. Where they differ
-            the outcome is INCOMPARABLE whatever the traces say; what differs in them is told all the same.
+        locks: digest of the lock the target ran with, and of the one the candidate ran with. Where they
+            differ the outcome is INCOMPARABLE; what differs in the traces is told all the same.
         facts: what is known of the inputs of both; see `explain`.
         phases: names of the phases to compare; None is every phase of the target that is no calibration.
 
