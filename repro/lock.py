@@ -40,7 +40,7 @@ class Platform(Noun):
     architecture: str
     """As `uname -m` says it: `x86_64`, `aarch64`."""
     libc: str | None = None
-    """Such as `glibc 2.36`."""
+    """Such as `glibc 2.36`: the newest that a wheel may ask for."""
 
 
 class PackageFile(Noun):
@@ -52,7 +52,7 @@ class PackageFile(Noun):
     size: int = Field(ge=0)
     digest: DigestStr
     index: str
-    """Name of the index it came from; pip's own default index is `default`."""
+    """Name of the index it came from; pip's own default index is `default`, a URL in a requirement `direct`."""
     hash_source: Literal["published", "computed"]
     """Whether the index published this hash too, or only we computed it from the bytes."""
     requested: bool = False
@@ -67,12 +67,16 @@ class PackageLock(Noun):
     """Digest of `locks/requirements.<accelerator>.txt`."""
     pylock: DigestStr
     """Digest of `locks/pylock.<accelerator>.toml`."""
+    compiled: DigestStr
+    """Digest of `locks/compiled.<accelerator>.txt`: what pip-compile wrote, with every platform's hashes."""
     inputs: tuple[FileLock, ...]
     """Requirements and constraints files that were resolved."""
     resolver: dict[str, str]
     """Versions of the tools that resolved, such as pip and pip-tools."""
     pip: PackageFile
     files: tuple[PackageFile, ...]
+    """Sorted by name, one per package."""
+    warnings: tuple[str, ...] = ()
 
 
 class BaseLock(Noun):
@@ -86,6 +90,8 @@ class BaseLock(Noun):
     diff_ids: tuple[DigestStr, ...]
     os: str
     architecture: str
+    libc: str | None = None
+    """C library inside, such as `glibc 2.36`, where it was read."""
 
 
 class ArtifactLock(Noun):
@@ -124,6 +130,8 @@ class AcceleratorLock(Noun):
 
     spec_digest: DigestStr
     """Digest of the meaning of this accelerator's part of `repro.yaml`."""
+    asked: dict[str, DigestStr]
+    """Digest of the meaning of each key of that part, so that a stale lock can say which one changed."""
     dockerfile: FileLock
     base: BaseLock
     packages: PackageLock
@@ -136,6 +144,10 @@ class Lock(Noun):
     name: str
     spec_digest: DigestStr
     """Digest of the meaning of `repro.yaml` without its accelerators; comments do not count."""
+    asked: dict[str, DigestStr]
+    """Digest of the meaning of each of its keys, such as `pilot.steps`."""
+    ignored: tuple[str, ...]
+    """Names of files and folders that no tree of this lock counts."""
     seed: int
     determinism: Literal["strict", "warn", "off"]
     source: SourceLock

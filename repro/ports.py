@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from repro.digest import Digest
 from repro.image import EngineInfo, HeldImage
 from repro.job import Job, JobResult
 from repro.lock import BaseLock, GitState, PackageFile, Platform
+from repro.resolution import Inputs, Resolution, WheelIndex
 
 __all__ = [
     "BaseFinder",
@@ -20,7 +21,6 @@ __all__ = [
     "Git",
     "OnLine",
     "Progress",
-    "Resolution",
     "Resolver",
     "RunFolder",
     "Runtime",
@@ -61,8 +61,8 @@ class Cache(Protocol):
     def path(self, digest: str) -> Path | None:
         """Return where the bytes with this digest lie, or None."""
 
-    def add(self, source: Path, *, name: str) -> Digest:
-        """Take a copy of a file in and return its digest."""
+    def add(self, source: Path, *, move: bool = False) -> Digest:
+        """Take a file in, or a copy of it, and return the digest of its bytes."""
 
 
 class Git(Protocol):
@@ -83,31 +83,45 @@ class BaseFinder(Protocol):
         """
 
 
-class Resolution(Protocol):
-    """What a resolver found: the human lock and the exact wheels."""
-
-    human: str
-    """pip-compile's output with hashes, without host paths or index addresses."""
-    pip: PackageFile
-    files: Sequence[PackageFile]
-    tools: Mapping[str, str]
-
-
 class Resolver(Protocol):
     """Turns requirement files into exact wheels held in the cache."""
 
     def resolve(
         self,
-        requirements: Sequence[Path],
-        constraints: Sequence[Path],
+        inputs: Inputs,
         *,
         platform: Platform,
-        indexes: Sequence[Any],
         previous: Sequence[PackageFile],
         upgrade: Sequence[str] | None,
         progress: Progress,
     ) -> Resolution:
-        """Resolve and fetch. `upgrade` is None to keep what `previous` has, () to renew everything."""
+        """Resolve and fetch.
+
+        Args:
+            inputs: requirement files, read.
+            platform: what the wheels must fit, which need not be this machine.
+            previous: what was locked before.
+            upgrade: None keeps what `previous` has, () renews everything, names renew these packages.
+
+        Raises:
+            LockError: what is required cannot be had, or not without doubt.
+            NetworkError: an index does not answer, or refuses.
+        """
+
+    def fetch(
+        self,
+        files: Sequence[PackageFile],
+        *,
+        platform: Platform,
+        indexes: Sequence[WheelIndex],
+        progress: Progress,
+    ) -> None:
+        """Hold every locked wheel in the cache; does no network work where all of them are there.
+
+        Raises:
+            LockError: kind `wheel-gone` where no index has the file any more.
+            NetworkError: an index does not answer, or refuses.
+        """
 
 
 class Engine(Protocol):

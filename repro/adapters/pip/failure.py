@@ -1,0 +1,147 @@
+"""What pip and pip-compile say when they fail, as named errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from repro.errors import FileError, LockError, NetworkError, ReproError
+
+__all__ = ["explain", "redact"]
+
+_SECRET = re.compile(r"(?<=://)[^/\s@'\"]+@")
+
+Explain = Callable[[re.Match[str], str, Mapping[str, str]], ReproError]
+
+
+def redact(text: str) -> str:
+    """Take user names, passwords and tokens out of every URL."""
+    return _SECRET.sub("", text)
+
+
+def _incompatible(_: re.Match[str], said: str, tools: Mapping[str, str]) -> ReproError:
+    fault = [line for line in said.splitlines() if line.startswith(("TypeError", "AttributeError"))]
+    return LockError(
+        "pip-tools-pip-incompatible",
+        f"pip-tools {tools['pip-tools']} does not work with pip {tools['pip']}: {fault[-1]}",
+        remedy="pip 26.3 and pip-tools 7.6.2 work together; repro uses its own pair of both",
+    )
+
+
+def _vcs(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return LockError(
+        "unhashable-vcs",
+        f"{match[1]} comes from version control, which has no hash",
+        remedy="build a wheel of that commit, serve it, and require the wheel",
+    )
+
+
+def _constraint(_match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return LockError(
+        "constraint-with-extras",
+        "a constraint names extras, which constrains nothing",
+        remedy="take the extras out of the constraint, and require them in a requirements file",
+    )
+
+
+def _hashes(_: re.Match[str], said: str, _tools: Mapping[str, str]) -> ReproError:
+    found = re.search(r"^\s*(\S+)(?: from .*)?:\s*\n\s*Expected sha256 (\w+)\s*\n\s*Got\s+(\w+)", said, re.M)
+    what = f"{found[1]} is sha256:{found[3]}, not sha256:{found[2]}" if found else "a file has another hash"
+    return LockError(
+        "hash-contradiction",
+        f"{what} as its index says",
+        remedy="ask whoever runs the index; do not install the file before they answer",
+    )
+
+
+def _conflict(_: re.Match[str], said: str, _tools: Mapping[str, str]) -> ReproError:
+    causes = re.findall(r"^\s{4,}(\S.*(?:depends on|requested|requires).*)$", said, re.MULTILINE)
+    told = "; ".join(dict.fromkeys(" ".join(cause.split()) for cause in causes))
+    return LockError(
+        "requirements-conflict",
+        f"no set of versions satisfies every requirement: {told or 'pip names no cause'}",
+        remedy="loosen one of these requirements",
+    )
+
+
+def _untrusted(_: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return NetworkError(
+        "index-untrusted",
+        "the certificate of a package index could not be confirmed",
+        remedy="give the authority's certificate to pip: pip config set global.cert FILE",
+    )
+
+
+def _refused(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return NetworkError(
+        "index-refused",
+        f"a package index refused access ({match[1]})",
+        remedy="give pip the credentials: in .netrc, a keyring, or ${VARIABLE} in the index address",
+    )
+
+
+def _unreachable(_: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return NetworkError(
+        "index-unreachable",
+        "a package index does not answer",
+        remedy="check the network and pip's index settings: pip config list",
+    )
+
+
+def _absent(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    versions = (match[2] or "none").strip()
+    wheels = f"versions with a fitting wheel: {versions}" if versions != "none" else "no version has one"
+    return LockError(
+        "no-matching-wheel",
+        f"no wheel for the image's Python and platform satisfies {match[1]} ({wheels})",
+        remedy="loosen the version, name the index that has a wheel under indexes in repro.yaml, or build "
+        "a wheel of the source distribution and serve it",
+    )
+
+
+def _full(_match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return FileError("disk-full", "no space is left on the device", remedy="free some space and run again")
+
+
+# The first that matches names the failure: what is outside this machine comes before what follows from it.
+_PATTERNS: tuple[tuple[re.Pattern[str], Explain], ...] = tuple(
+    (re.compile(pattern, re.MULTILINE), explain)
+    for pattern, explain in (
+        (r"piptools[\s\S]*^(?:TypeError|AttributeError): ", _incompatible),
+        (r"No space left on device", _full),
+        (r"have a way to hash version control repositories:\s*\n\s*(\S+)", _vcs),
+        (r"Constraints cannot have extras", _constraint),
+        (r"DO NOT MATCH THE HASHES", _hashes),
+        (r"CERTIFICATE_VERIFY_FAILED|problem confirming the ssl certificate|SSLError", _untrusted),
+        (r"\b(401 \w+|403 \w+|407 [\w ]+) (?:Client )?Error|HTTP error (401|403|407)", _refused),
+        (
+            r"Failed to establish a new connection|Name or service not known|Connection refused|"
+            r"Network is unreachable|[Tt]imed out|connection error|Connection aborted|Max retries exceeded|"
+            r"proxy connection error|Server Error",
+            _unreachable,
+        ),
+        (r"ResolutionImpossible|conflicting dependencies|The conflict is caused by", _conflict),
+        (
+            r"satisfies the requirement (.+?)(?: \(from [^v][^)]*\))*(?: \(from versions: ([^)]*)\))?$",
+            _absent,
+        ),
+        (r"No matching distribution found for (\S+)()", _absent),
+    )
+)
+
+
+def explain(said: str, tools: Mapping[str, str]) -> ReproError:
+    """Name a failure of pip or pip-compile.
+
+    Args:
+        said: everything they wrote, secrets taken out.
+        tools: versions of `pip` and `pip-tools`.
+    """
+    for pattern, make in _PATTERNS:
+        if (match := pattern.search(said)) is not None:
+            return make(match, said, tools)
+    lines = [line for line in said.splitlines() if line.strip()]
+    return LockError(
+        "resolver-failed",
+        "pip could not resolve the requirements; its last lines were:\n  " + "\n  ".join(lines[-6:]),
+    )

@@ -1,0 +1,433 @@
+"""Runs inside the private tool environment: pip and pip-tools, told what to resolve for and where to look.
+
+Neither tool can resolve for another machine (markers and `pip-compile` follow the
+interpreter they run on) or tie a package to one index. Both are pinned, so this
+file reaches into them: it sets the target's tags and markers, asks each index
+apart, and notes every file an index offers, with the hash it publishes.
+
+Usage: `shim.py LIB prepare|compile|report|fetch REQUEST.json`, where LIB is the
+folder with the tools, or `-` for the pip that is there. It never imports the rest
+of `repro`. Lines on stdout that start with `@` are JSON events for the parent.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["Survey", "configure", "main"]
+
+WHERE_TO_FETCH = frozenset(
+    {
+        "cert",
+        "client-cert",
+        "constraint",
+        "default-timeout",
+        "extra-index-url",
+        "find-links",
+        "index-url",
+        "keyring-provider",
+        "no-index",
+        "no-proxy-env",
+        "proxy",
+        "retries",
+        "timeout",
+        "trusted-host",
+    }
+)
+"""The part of the machine's pip configuration that says where to fetch from. Nothing else is taken."""
+
+CHUNK = 1 << 20
+ATTEMPTS = 5
+WORKERS = 6
+
+
+def say(**event: Any) -> None:
+    """Tell the parent something."""
+    sys.stdout.write("@" + json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def configure(cache: str) -> None:
+    """Replace pip's configuration by the machine's answer to where to fetch from, and our own settings."""
+    from pip._internal.configuration import Configuration
+
+    loaded = Configuration(isolated=False)
+    loaded.load()
+    found: dict[str, str] = {}
+    sections = ("global", "install", ":env:")
+    values = {key: value for pair in loaded.items() for key, value in pair[1].items()}
+    for section in sections:
+        for key, value in values.items():
+            place, _, name = key.partition(".")
+            if place == section and name in WHERE_TO_FETCH:
+                found[name] = value
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        del os.environ[name]
+    for name, value in found.items():
+        os.environ["PIP_" + name.upper().replace("-", "_")] = value
+    os.environ |= {
+        "PIP_CACHE_DIR": cache,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PIP_ONLY_BINARY": ":all:",
+        "PIP_PROGRESS_BAR": "off",
+    }
+
+
+class Survey:
+    """Asks each index apart and remembers what it offers.
+
+    Args:
+        request: `indexes`: list of `{name, url, flat, packages}` declared by the project, where `packages`
+            binds those names to that index; `replaces_default`: whether the machine's default is left out.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.indexes = request.get("indexes", [])
+        self.default = not request.get("replaces_default", False)
+        self.bound = {name: index for index in self.indexes for name in index["packages"]}
+        self.offers: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def sources(self, name: str, machine: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the indexes that may serve a package, each with pip's search scope for it alone."""
+        from pip._internal.models.search_scope import SearchScope
+
+        if (index := self.bound.get(name)) is not None:
+            chosen = [index]
+        else:
+            if self.default:
+                yield "default", machine
+            chosen = [index for index in self.indexes if not index["packages"]]
+        for index in chosen:
+            place = [index["url"]]
+            yield (
+                index["name"],
+                SearchScope.create(
+                    find_links=place if index["flat"] else [],
+                    index_urls=[] if index["flat"] else place,
+                    no_index=False,
+                ),
+            )
+
+    def note(self, name: str, index: str, link: Any) -> None:
+        """Remember one file that an index offers for a package."""
+        self.offers.setdefault(name, {})[f"{index} {link.url_without_fragment}"] = {
+            "index": index,
+            "url": link.url_without_fragment,
+            "filename": link.filename,
+            "sha256": link.hash if link.hash_name == "sha256" else None,
+            "yanked": link.yanked_reason,
+        }
+
+    def about(self, compiled: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the noted files of every package pinned in a compiled text."""
+        from pip._vendor.packaging.utils import canonicalize_name
+
+        names = re.findall(r"^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:==|@)", compiled, re.MULTILINE)
+        return {name: self.offered(name) for name in map(canonicalize_name, names)}
+
+    def offered(self, name: str) -> list[dict[str, Any]]:
+        """Return the noted files of one package."""
+        return list(self.offers.get(name, {}).values())
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Replace a part of pip or pip-tools, which must be there."""
+    getattr(owner, name)
+    setattr(owner, name, value)
+
+
+class _Noted:
+    """One of pip's link sources; tells the survey what it yields."""
+
+    def __init__(self, source: Any, note: Callable[[Any], None]) -> None:
+        self.link = source.link
+        self._source = source
+        self._note = note
+
+    def page_candidates(self) -> Iterator[Any]:
+        for candidate in self._source.page_candidates():
+            self._note(candidate.link)
+            yield candidate
+
+    def file_links(self) -> Iterator[Any]:
+        for link in self._source.file_links():
+            self._note(link)
+            yield link
+
+
+def _ask_indexes_apart(survey: Survey) -> None:
+    from pip._internal.index.collector import CollectedSources, LinkCollector
+    from pip._vendor.packaging.utils import canonicalize_name
+
+    ask = LinkCollector.collect_sources
+
+    def collect(collector: Any, project_name: str, candidates_from_page: Any) -> Any:
+        name = canonicalize_name(project_name)
+        pages: list[Any] = []
+        flat: list[Any] = []
+        for index, scope in survey.sources(name, collector.search_scope):
+            alone = LinkCollector(session=collector.session, search_scope=scope)
+            found = ask(alone, project_name, candidates_from_page)
+            note = functools.partial(survey.note, name, index)
+            pages += [_Noted(source, note) for source in found.index_urls if source is not None]
+            flat += [_Noted(source, note) for source in found.find_links if source is not None]
+        return CollectedSources(find_links=flat, index_urls=pages)
+
+    _put(LinkCollector, "collect_sources", collect)
+
+
+def _python(target: dict[str, Any]) -> Any:
+    from pip._internal.models.target_python import TargetPython
+
+    major, minor = (int(part) for part in target["python"].split("."))
+    # A late patch release, so that no lower bound leaves a package out: where the image's own is older, pip
+    # says so there. The markers name the first one, so that no upper bound leaves a package out either.
+    return TargetPython(
+        platforms=target["platforms"],
+        py_version_info=(major, minor, 99),
+        abis=[f"cp{major}{minor}"],
+        implementation="cp",
+    )
+
+
+def _resolve_for(target: dict[str, Any]) -> None:
+    """Set the tags, Python version and markers of the target, which need not be this machine's."""
+    from pip._internal.cli.req_command import RequirementCommand
+    from pip._internal.index.package_finder import PackageFinder
+    from pip._internal.resolution.resolvelib import factory
+    from pip._vendor.packaging import markers
+
+    python = _python(target)
+
+    create = PackageFinder.create.__func__  # type: ignore[attr-defined]
+    make = RequirementCommand.make_resolver.__func__  # type: ignore[attr-defined]
+
+    def create_for_target(cls: Any, *arguments: Any, **options: Any) -> Any:
+        return create(cls, *arguments, **{**options, "target_python": python})
+
+    def make_for_target(cls: Any, *arguments: Any, **options: Any) -> Any:
+        return make(cls, *arguments, **{**options, "py_version_info": python.py_version_info})
+
+    _put(PackageFinder, "create", classmethod(create_for_target))
+    _put(RequirementCommand, "make_resolver", classmethod(make_for_target))
+    _put(factory, "get_supported", python.get_sorted_tags)
+    _put(markers, "_cached_default_environment", lambda: target["markers"])
+
+
+def _take_published_hashes() -> None:
+    """List the hashes that the indexes publish, and download nothing to compute others."""
+    from piptools.repositories.pypi import PyPIRepository
+
+    def hashes(repository: Any, requirement: Any) -> set[str]:
+        links = [candidate.link for candidate in repository._get_matching_candidates(requirement)]
+        return {f"sha256:{link.hash}" for link in links if link.hash_name == "sha256"}
+
+    _put(PyPIRepository, "_get_req_hashes", hashes)
+
+
+def prepare_tools(request: dict[str, Any], _survey: Survey) -> int:
+    """Fetch the pinned tools, and install them beside everything else."""
+    from pip._internal.cli.main import main as pip
+
+    # A machine's constraints are for projects; our own tools are pinned already.
+    os.environ.pop("PIP_CONSTRAINT", None)
+    shared = ["--quiet", "--no-deps", "--require-hashes", f"--requirement={request['requirements']}"]
+    return pip(["download", *shared, f"--dest={request['wheels']}"]) or pip(
+        ["install", *shared, "--no-index", f"--find-links={request['wheels']}", f"--target={request['lib']}"]
+    )
+
+
+def compile_inputs(request: dict[str, Any], survey: Survey) -> int:
+    """Run pip-compile; write the pins, and what was offered for them."""
+    from piptools.scripts.compile import cli
+
+    _take_published_hashes()
+    arguments = [
+        "--quiet",
+        "--no-config",
+        "--no-header",
+        "--no-emit-options",
+        "--generate-hashes",
+        "--allow-unsafe",
+        "--strip-extras",
+        "--annotation-style=split",
+        f"--cache-dir={request['cache']}/pip-tools",
+        f"--output-file={request['compiled']}",
+    ]
+    machine = os.environ.get("PIP_CONSTRAINT", "").split()
+    arguments += [f"--constraint={path}" for path in [*request["constraints"], *machine]]
+    if request["pre"]:
+        arguments.append("--pre")
+    if request["upgrade"] is not None:
+        arguments += [f"--upgrade-package={name}" for name in request["upgrade"]] or ["--upgrade"]
+    try:
+        code = cli.main([*arguments, *request["requirements"]], standalone_mode=False)
+    except SystemExit as stop:
+        code = stop.code
+    if code:
+        return int(code)
+    compiled = Path(request["compiled"])
+    text = compiled.read_text(encoding="utf-8")
+    for path in machine:
+        text = text.replace(f"    #   -c {path}\n", "")
+    compiled.write_text(text, encoding="utf-8")
+    offers = survey.about(text)
+    Path(request["offers"]).write_text(json.dumps(offers), encoding="utf-8")
+    return 0
+
+
+def report_files(request: dict[str, Any], _survey: Survey) -> int:
+    """Let pip resolve the same inputs, held to the pins, and report the file it takes for each package."""
+    from pip._internal.cli.main import main as pip
+
+    arguments = ["install", "--quiet", "--dry-run", "--ignore-installed", f"--report={request['report']}"]
+    if request["pre"]:
+        arguments.append("--pre")
+    for path in [*request["constraints"], request["pins"]]:
+        arguments += ["--constraint", path]
+    for path in request["requirements"]:
+        arguments += ["--requirement", path]
+    return pip(arguments)
+
+
+class _CannotResumeError(Exception):
+    """The server sends a file from its start only."""
+
+
+class _RefusedError(Exception):
+    """The server will not send the file, however often it is asked."""
+
+
+def locate_files(request: dict[str, Any], survey: Survey) -> int:
+    """Look up, on the same indexes, where the locked wheels are served now."""
+    from pip._internal.commands import create_command
+
+    command: Any = create_command("install")
+    options, _ = command.parse_args([])
+    finder = command._build_package_finder(options, command._build_session(options))
+    for name in request["names"]:
+        finder.find_all_candidates(name)
+    offers = {name: survey.offered(name) for name in request["names"]}
+    Path(request["offers"]).write_text(json.dumps(offers), encoding="utf-8")
+    return 0
+
+
+def _read(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: stream.read(CHUNK), b"")
+
+
+def _bodies(session: Any, url: str, start: int) -> Iterator[bytes]:
+    """Yield a file's bytes from `start` on. Raises OSError where the other side goes away."""
+    if url.startswith("file:"):
+        with Path(unquote(urlsplit(url).path)).open("rb") as stream:
+            stream.seek(start)
+            yield from _read(stream)
+        return
+    headers = {"Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    with session.get(url, headers=headers, stream=True) as response:
+        if start and response.status_code in (200, 416):
+            raise _CannotResumeError
+        if 400 <= response.status_code < 500:
+            raise _RefusedError(f"{response.status_code} {response.reason}")
+        response.raise_for_status()
+        got, announced = 0, response.headers.get("Content-Length")
+        for chunk in response.iter_content(CHUNK):
+            got += len(chunk)
+            yield chunk
+        if announced is not None and got != int(announced):
+            raise ConnectionError(f"{got} bytes came of {announced}")
+
+
+def _fetch(session: Any, url: str, part: Path) -> str:
+    """Download to `part`, going on where an earlier attempt ended; return the SHA-256 of the whole."""
+    from pip._internal.exceptions import PipError
+
+    for attempt in range(1, ATTEMPTS + 1):
+        state = hashlib.sha256()
+        with part.open("a+b") as stream:
+            stream.seek(0)
+            for chunk in _read(stream):
+                state.update(chunk)
+            try:
+                for chunk in _bodies(session, url, stream.tell()):
+                    stream.write(chunk)
+                    state.update(chunk)
+                    say(bytes=len(chunk))
+                return state.hexdigest()
+            except _CannotResumeError:
+                stream.truncate(0)
+            except (OSError, PipError) as error:
+                if attempt == ATTEMPTS or getattr(error, "errno", None) == errno.ENOSPC:
+                    raise
+        time.sleep(0.2 * 2**attempt)
+    raise ConnectionError(f"{ATTEMPTS} attempts were not enough")
+
+
+def fetch_files(request: dict[str, Any], survey: Survey) -> int:
+    """Download in parallel; say `done` or `failed` for each file."""
+    from pip._internal.commands import create_command
+    from pip._internal.exceptions import PipError
+
+    def session() -> Any:
+        command: Any = create_command("install")
+        options, _ = command.parse_args(["--no-cache-dir"])
+        made = command._build_session(options)
+        # pip sends the credentials in an index's address to the files that the index links to.
+        made.auth.index_urls = [*(made.auth.index_urls or []), *(index["url"] for index in survey.indexes)]
+        return made
+
+    def work(files: Iterable[dict[str, Any]]) -> None:
+        own = session()
+        for file in files:
+            try:
+                say(done=file["part"], sha256=_fetch(own, file["url"], Path(file["part"])))
+            except (OSError, PipError, _RefusedError) as error:
+                say(failed=file["part"], why=str(error), errno=getattr(error, "errno", None))
+
+    files = iter(request["files"])
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for finished in as_completed([pool.submit(work, files) for _ in range(WORKERS)]):
+            finished.result()
+    return 0
+
+
+COMMANDS = {
+    "compile": compile_inputs,
+    "fetch": fetch_files,
+    "locate": locate_files,
+    "prepare": prepare_tools,
+    "report": report_files,
+}
+
+
+def main(lib: str, command: str, request_file: str) -> int:
+    """Carry out one request."""
+    if lib != "-":
+        sys.path.insert(0, lib)
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    configure(request["cache"] + "/pip")
+    survey = Survey(request)
+    if "target" in request:
+        _ask_indexes_apart(survey)
+        _resolve_for(request["target"])
+    return COMMANDS[command](request, survey)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

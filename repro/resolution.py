@@ -1,0 +1,54 @@
+"""What a resolver is asked, and what it answers. Lives for one `repro lock`; the lock keeps the outcome."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from repro.lock import PackageFile
+from repro.noun import Noun
+
+__all__ = ["Inputs", "Resolution", "WheelIndex"]
+
+
+class WheelIndex(Noun):
+    """A place that serves wheels, named by the project."""
+
+    name: str
+    url: str
+    """May hold `${VARIABLE}` or a folder of this machine: for the resolver alone, never for the lock."""
+    flat: bool = False
+    """A page or folder of files, as `--find-links` takes it, and not a simple repository API."""
+    packages: tuple[str, ...] = ()
+    """Normalised names that come from here and from nowhere else; without any, all names may."""
+
+
+class Inputs(Noun):
+    """Requirement files as a resolver takes them: options and hashes read out, references relative."""
+
+    requirements: tuple[str, ...]
+    """Paths of the files to resolve, keys of `documents`."""
+    constraints: tuple[str, ...] = ()
+    documents: dict[str, str]
+    """Text by POSIX path relative to the project; holds requirements, `-r` and `-c` lines only."""
+    indexes: tuple[WheelIndex, ...] = ()
+    replaces_default: bool = False
+    """Whether a requirement file names its own `--index-url`, so that pip's default is not asked."""
+    prereleases: bool = False
+    direct: tuple[str, ...] = ()
+    """Normalised names of the packages that a requirement gives by the URL of a wheel."""
+    allowed: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Digests that the requirement files allow, by normalised name; a name that is absent is free."""
+
+
+class Resolution(Noun):
+    """The exact wheels, held in the cache."""
+
+    compiled: str
+    """pip-compile's output: every pin, the published hashes of each release, and why it is there."""
+    pip: PackageFile
+    """The wheel of the pip that installs them."""
+    files: tuple[PackageFile, ...]
+    """One wheel per package, sorted by name."""
+    tools: dict[str, str]
+    """Versions of the tools that resolved."""
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,139 @@
+"""Is a lock still true? Asked offline, of the files that are there now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.errors import LockError
+from repro.lock import AcceleratorLock, ArtifactLock, FileLock, Lock
+from repro.resolve.asked import asked_by_accelerator, asked_by_all, changes
+from repro.resolve.files import hash_file, hash_files, list_tree
+from repro.resolve.packages import documents_of, read
+from repro.resolve.source import source_files
+from repro.spec import Spec
+
+__all__ = ["Freshness", "accelerator_reasons", "check", "compare_files"]
+
+QUICK_BYTES = 32 << 20
+"""Larger files of models and data sets are hashed only where a deep check was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Freshness:
+    """Whether a lock holds."""
+
+    reasons: tuple[str, ...]
+    """Sentences that name the key or file; none where the lock is fresh."""
+    unread: tuple[str, ...] = ()
+    """Files of which only the size was compared."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has changed since the lock was made."""
+        return not self.reasons
+
+
+def compare_files(locked: Sequence[FileLock], now: Sequence[FileLock], prefix: str = "") -> list[str]:
+    """Say in sentences which files differ."""
+    old = {file.path: file for file in locked}
+    new = {file.path: file for file in now}
+    told = []
+    for path in sorted({*old, *new}):
+        if path not in new:
+            told.append(f"{prefix}{path} is gone since the lock was made")
+        elif path not in old:
+            told.append(f"{prefix}{path} is new since the lock was made")
+        elif old[path].digest != new[path].digest:
+            told.append(f"{prefix}{path} has changed since the lock was made")
+    return told
+
+
+def _one_file(file: FileLock, root: Path) -> Iterator[str]:
+    if not (root / file.path).is_file():
+        yield f"{file.path} is gone since the lock was made"
+    elif hash_file(root / file.path)[0] != file.digest:
+        yield f"{file.path} has changed since the lock was made"
+
+
+def accelerator_reasons(spec: Spec, locked: AcceleratorLock, accelerator: str, root: Path) -> list[str]:
+    """Say why the lock of one accelerator no longer holds.
+
+    Raises:
+        LockError: a requirement file cannot be read, or holds what no lock can.
+    """
+    told = changes(
+        locked.asked, asked_by_accelerator(spec, accelerator), prefix=f"accelerators.{accelerator}."
+    )
+    if not told:
+        told += _one_file(locked.dockerfile, root)
+        inputs, _ = read(spec.accelerators[accelerator], root)  # type: ignore[index]
+        now = hash_files([(path, root / path) for path in sorted(inputs.documents)])
+        told += compare_files(locked.packages.inputs, now)
+    for field, path in documents_of(accelerator).items():
+        place = root / path
+        if not place.is_file():
+            told.append(f"{path} is gone")
+        elif hash_file(place)[0] != getattr(locked.packages, field):
+            told.append(f"{path} is not the file that repro.lock records")
+    return told
+
+
+def _artifact(artifact: ArtifactLock, place: Path, *, deep: bool) -> tuple[list[str], list[str]]:
+    """Return why an artifact's files no longer fit, and which were compared by size alone."""
+    try:
+        listed = list_tree(place)
+    except LockError as error:
+        return [f"{artifact.name}: {error}"], []
+    locked = {file.path: file for file in artifact.files}
+    large = {
+        name
+        for name, path in listed
+        if not deep and name in locked and path.stat().st_size == locked[name].size > QUICK_BYTES
+    }
+    now = hash_files([(name, path) for name, path in listed if name not in large])
+    same = tuple(locked[name] for name in large)
+    told = compare_files(artifact.files, (*now, *same), prefix=f"{artifact.name}: ")
+    return told, [f"{artifact.name}: {name}" for name in sorted(large)]
+
+
+def check(
+    spec: Spec,
+    lock: Lock,
+    root: Path,
+    *,
+    places: Mapping[str, Path],
+    accelerators: Sequence[str] | None = None,
+    deep: bool = False,
+) -> Freshness:
+    """Compare a lock with the project as it is now. Never asks the network.
+
+    Args:
+        spec: `repro.yaml` as it is now.
+        lock: `repro.lock`.
+        root: folder of both.
+        places: where each model and data set lies, by name, as `repro.resolve.places` says; those
+            that are absent are not compared.
+        accelerators: which accelerators to look at; all by default.
+        deep: hash large files of models and data sets too.
+
+    Raises:
+        LockError: a requirement file cannot be read, or holds what no lock can.
+    """
+    told = changes(lock.asked, asked_by_all(spec))
+    told += compare_files(lock.source.files, source_files(spec, root, ignored=lock.ignored))
+    unread: list[str] = []
+    for artifact in (*lock.models, *lock.datasets):
+        if artifact.name in places:
+            reasons, sizes = _artifact(artifact, places[artifact.name], deep=deep)
+            told += reasons
+            unread += sizes
+    for name in accelerators or sorted({*spec.accelerators, *lock.accelerators}):
+        if name not in spec.accelerators:
+            told.append(f"repro.yaml no longer names the accelerator {name}")
+        elif name not in lock.accelerators:
+            told.append(f"the accelerator {name} is not locked")
+        else:
+            told += accelerator_reasons(spec, lock.accelerators[name], name, root)
+    return Freshness(reasons=tuple(told), unread=tuple(unread))

@@ -1,0 +1,175 @@
+"""Spec → Lock: every mutable reference becomes immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.digest import pretty_json
+from repro.lock import AcceleratorLock, ArtifactLock, BaseLock, FileLock, Lock, PackageFile, SourceLock
+from repro.ports import BaseFinder, Git, Progress, Resolver
+from repro.resolve.artifacts import lock_path
+from repro.resolve.asked import asked_by_accelerator, asked_by_all
+from repro.resolve.check import accelerator_reasons
+from repro.resolve.files import IGNORED, hash_file
+from repro.resolve.packages import documents_of, lock_packages, platform_of
+from repro.resolve.source import source_files
+from repro.spec import ArtifactSpec, Spec
+
+__all__ = ["LockResult", "lock"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockResult:
+    """A lock, and what has to be written for it."""
+
+    lock: Lock
+    files: Mapping[str, bytes | None]
+    """`repro.lock` and what changed below `locks/`, by path; None for a file to remove."""
+    renewed: tuple[str, ...]
+    """Accelerators that were resolved; the others are as they were."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Task:
+    spec: Spec
+    root: Path
+    architecture: str
+    resolver: Resolver
+    base_finder: BaseFinder
+    progress: Progress
+    previous: Lock | None
+    upgrade: Sequence[str] | None
+
+    def base(self, name: str, old: AcceleratorLock | None) -> BaseLock:
+        """Keep the base where it was asked for in the same words, unless everything is to be renewed."""
+        requested = self.spec.accelerators[name].base  # type: ignore[index]
+        renew_all = self.upgrade is not None and not self.upgrade
+        if old is not None and not renew_all:
+            same = old.base.requested == requested and old.base.architecture == self.architecture
+            if same:
+                return old.base
+        self.progress.start(f"find the base image of {name}")
+        return self.base_finder.find(requested, architecture=self.architecture)
+
+    def accelerator(self, name: str) -> tuple[AcceleratorLock, dict[str, bytes], bool]:
+        """Return the lock of one accelerator, files to write, and whether it was made anew."""
+        spec = self.spec.accelerators[name]  # type: ignore[index]
+        old = self.previous.accelerators.get(name) if self.previous else None
+        if (
+            old is not None
+            and self.upgrade is None
+            and not accelerator_reasons(self.spec, old, name, self.root)
+        ):
+            return old, {}, False
+        base = self.base(name, old)
+        keep: Sequence[PackageFile] = ()
+        if old is not None and old.packages.platform == platform_of(spec, base):
+            keep = old.packages.files
+        made = lock_packages(
+            name,
+            spec,
+            base,
+            root=self.root,
+            resolver=self.resolver,
+            previous=keep,
+            upgrade=self.upgrade,
+            progress=self.progress,
+        )
+        digest, size = hash_file(self.root / spec.dockerfile)
+        locked = AcceleratorLock(
+            spec_digest=self.spec.accelerator_meaning(name),
+            asked=asked_by_accelerator(self.spec, name),
+            dockerfile=FileLock(path=spec.dockerfile, size=size, digest=digest),
+            base=base,
+            packages=made.packages,
+        )
+        return locked, made.documents, True
+
+    def artifact(self, artifact: ArtifactSpec) -> ArtifactLock:
+        return lock_path(artifact, root=self.root, progress=self.progress)
+
+    def source(self, git: Git) -> SourceLock:
+        """Lock the source; where no byte changed, the commit it was first locked at stays."""
+        files = source_files(self.spec, self.root)
+        if self.previous is not None and self.previous.source.files == files:
+            return self.previous.source
+        return SourceLock(files=files, git=git.state(self.root))
+
+
+def lock(
+    spec: Spec,
+    accelerators: Sequence[str],
+    *,
+    root: Path,
+    architecture: str,
+    resolver: Resolver,
+    base_finder: BaseFinder,
+    git: Git,
+    progress: Progress,
+    previous: Lock | None = None,
+    upgrade: Sequence[str] | None = None,
+) -> LockResult:
+    """Make every reference immutable, and change no more than is asked.
+
+    Args:
+        spec: what is wanted.
+        accelerators: which of its accelerators to lock; others keep their lock.
+        root: folder of `repro.yaml`.
+        architecture: of the machine that will run, in the OCI image specification's words, such as `amd64`.
+        previous: the lock that is there.
+        upgrade: None keeps everything that still fits; names renew these packages; () renews every
+            package, base image, model and data set.
+
+    Raises:
+        LockError: a reference could not be made immutable.
+        NetworkError: what must be asked does not answer.
+    """
+    task = _Task(
+        spec=spec,
+        root=root,
+        architecture=architecture,
+        resolver=resolver,
+        base_finder=base_finder,
+        progress=progress,
+        previous=previous,
+        upgrade=upgrade,
+    )
+    source = task.source(git)
+    models = tuple(map(task.artifact, spec.models))
+    datasets = tuple(map(task.artifact, spec.datasets))
+    kept = dict(previous.accelerators) if previous else {}
+    files: dict[str, bytes | None] = {
+        path: None for name in kept if name not in spec.accelerators for path in documents_of(name).values()
+    }
+    locked: dict[str, AcceleratorLock] = {
+        name: old for name, old in kept.items() if name in spec.accelerators
+    }
+    renewed = []
+    for name in accelerators:
+        locked[name], documents, anew = task.accelerator(name)
+        files |= documents
+        renewed += [name] if anew else []
+    made = Lock(
+        name=spec.name,
+        spec_digest=spec.meaning(),
+        asked=asked_by_all(spec),
+        ignored=IGNORED,
+        seed=spec.seed,
+        determinism=spec.determinism,
+        source=source,
+        models=models,
+        datasets=datasets,
+        accelerators=dict(sorted(locked.items())),
+    )
+    if made != previous or files:
+        files["repro.lock"] = pretty_json(made.tree())
+    return LockResult(lock=made, files=files, renewed=tuple(renewed), warnings=_warnings(made, accelerators))
+
+
+def _warnings(made: Lock, accelerators: Sequence[str]) -> tuple[str, ...]:
+    packages = [(name, made.accelerators[name].packages.warnings) for name in accelerators]
+    artifacts = [(artifact.name, artifact.warnings) for artifact in (*made.models, *made.datasets)]
+    return tuple(f"{name}: {text}" for name, texts in (*packages, *artifacts) for text in texts)

@@ -1,0 +1,307 @@
+"""Read requirement files as a person writes them, and refuse by name what no lock can hold.
+
+The format is pip's: UTF-8 with or without a byte order mark, `\\` continues a
+line, `#` after white space starts a comment, options start with `-`. Everything
+that says where to fetch from is read out of the files, so that it can be named.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from repro.errors import LockError
+from repro.resolution import Inputs, WheelIndex
+from repro.spec import IndexSpec
+
+__all__ = ["Asked", "read_inputs"]
+
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_HASH = re.compile(r"\s--hash[= ](\S+)")
+_VCS = re.compile(r"(?:[^@\s]+\s*@\s*)?(?:git|hg|svn|bzr)\+")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_LOCAL = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(?:whl|zip|tar\.gz|tar\.bz2|tgz)$")
+_OPTION = re.compile(r"(--?[a-z-]+)(?:[= ]\s*(.*))?$|(-[A-Za-z])(\S.*)$")
+
+_LONG = {
+    "-r": "--requirement",
+    "-c": "--constraint",
+    "-e": "--editable",
+    "-i": "--index-url",
+    "-f": "--find-links",
+}
+_HARMLESS = frozenset({"--only-binary", "--prefer-binary", "--require-hashes"})
+"""What they ask for, every lock has."""
+
+# Families whose wheels for several accelerators share one public version.
+_BUILT_PER_ACCELERATOR = frozenset({"torch", "torchvision", "torchaudio", "torchtext", "triton", "jaxlib"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """One requirement or constraint, and where it stands."""
+
+    name: str
+    """Normalised."""
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(kw_only=True)
+class _Reader:
+    root: Path
+    documents: dict[str, str] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    indexes: list[WheelIndex] = field(default_factory=list)
+    allowed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    direct: list[str] = field(default_factory=list)
+    replaces_default: bool = False
+    prereleases: bool = False
+
+    def read(self, path: str, place: str, *, constraint: bool) -> None:
+        """Take a file in, and every file it names."""
+        if path in self.documents:
+            return
+        self.documents[path] = ""
+        kept = []
+        for number, line in _lines(_text(self.root, path, place)):
+            here = f"{path}:{number}"
+            if line.startswith("-"):
+                kept += self._option(line, path, here, constraint=constraint)
+            else:
+                kept.append(self._requirement(line, path, number, constraint=constraint))
+        self.documents[path] = "".join(f"{line}\n" for line in kept)
+
+    def _option(self, line: str, path: str, here: str, *, constraint: bool) -> list[str]:
+        match = _OPTION.match(line)
+        name, value = (match[1] or match[3], (match[2] or match[4] or "").strip()) if match else (line, "")
+        name = _LONG.get(name, name)
+        if name in ("--requirement", "--constraint"):
+            nested = _below(PurePosixPath(path).parent / value, here)
+            self.read(nested, here, constraint=constraint or name == "--constraint")
+            return [f"{'-c' if name == '--constraint' else '-r'} {value}"]
+        if name in ("--index-url", "--extra-index-url", "--find-links"):
+            self.replaces_default |= name == "--index-url"
+            self._index(value, path, flat=name == "--find-links")
+        elif name == "--pre":
+            self.prereleases = True
+        elif name == "--editable":
+            _refuse(
+                "editable-requirement",
+                f"{value} is installed from its folder, which changes without the lock knowing",
+                here,
+                "list the folder under pilot.source in repro.yaml, or build a wheel and require that",
+            )
+        elif name not in _HARMLESS:
+            _refuse(
+                "requirement-option",
+                f"the option {name} has no place in a file that is locked",
+                here,
+                "take it out; what concerns this machine belongs into pip's own configuration",
+            )
+        return []
+
+    def _index(self, value: str, path: str, *, flat: bool) -> None:
+        if not _URL.match(value) or value.startswith("file:"):
+            value = str((self.root / PurePosixPath(path).parent / value.removeprefix("file://")).resolve())
+        index = WheelIndex(name=_index_name(value), url=value, flat=flat)
+        if index not in self.indexes:
+            self.indexes.append(index)
+
+    def _requirement(self, line: str, path: str, number: int, *, constraint: bool) -> str:
+        here = f"{path}:{number}"
+        hashes = tuple(sorted(_HASH.findall(line)))
+        text = _HASH.sub("", line).strip()
+        if _VCS.match(text):
+            _refuse(
+                "unhashable-vcs",
+                f"{text.split('@')[0].strip()} comes from version control ({text}), which has no hash",
+                here,
+                "build a wheel of that commit once, serve it, and require the wheel",
+            )
+        if _URL.match(text) or _LOCAL.match(text.split(";")[0].strip()):
+            _refuse(
+                "nameless-requirement",
+                f"{text} is a file without the name of a package",
+                here,
+                "write NAME @ URL of a wheel, or serve the wheel from an index",
+            )
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            _refuse(
+                "requirement-malformed", f"{text!r}: {str(error).splitlines()[0]}", here, "correct the line"
+            )
+        name = canonicalize_name(requirement.name)
+        if constraint:
+            _check_constraint(requirement, here)
+        if requirement.url is not None:
+            _check_url(name, requirement.url, here)
+            self.direct.append(name)
+        if hashes:
+            self.allowed[name] = tuple(sorted({*self.allowed.get(name, ()), *hashes}))
+        self.asked.append(Asked(name=name, text=text, file=path, line=number))
+        return text
+
+
+def _refuse(kind: str, message: str, where: str, remedy: str) -> NoReturn:
+    raise LockError(kind, message, where=where, remedy=remedy)
+
+
+def _check_constraint(requirement: Requirement, here: str) -> None:
+    if requirement.extras:
+        _refuse(
+            "constraint-with-extras",
+            f"the constraint {requirement} names extras, which pip refuses and pip-compile drops in silence",
+            here,
+            f"write {requirement.name}{requirement.specifier} here, and the extras in a requirements file",
+        )
+    if requirement.url is not None:
+        _refuse(
+            "constraint-by-url",
+            f"the constraint on {requirement.name} is a URL, which constrains nothing",
+            here,
+            "require the URL in a requirements file",
+        )
+
+
+def _check_url(name: str, url: str, here: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.path.endswith(".whl"):
+        _refuse(
+            "unhashable-requirement",
+            f"{name} is required from {parts.scheme or 'a folder'}:, and not as a wheel by HTTP",
+            here,
+            "build a wheel once, serve it, and require NAME @ its URL, or its version from an index",
+        )
+    if parts.username or parts.password:
+        _refuse(
+            "credential-in-requirement",
+            f"the URL of {name} holds a credential",
+            here,
+            "take it out, and give it to pip in .netrc or a keyring",
+        )
+
+
+def _below(path: PurePosixPath, here: str) -> str:
+    """Return a path below the project, without `.` and `..`."""
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and parts:
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    if path.is_absolute() or ".." in parts or not parts:
+        _refuse(
+            "input-outside-project",
+            f"{path} lies outside the folder of repro.yaml",
+            here,
+            "move the file into the project, so that whoever replays has it too",
+        )
+    return "/".join(parts)
+
+
+def _text(root: Path, path: str, place: str) -> str:
+    try:
+        data = (root / path).read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        _refuse("input-missing", f"{path} is not there", place, "write the file, or correct the name")
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        _refuse("requirement-malformed", f"not UTF-8 at byte {error.start}", path, "save the file as UTF-8")
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield requirement lines with the number of their first line, continuations joined, comments gone."""
+    first, joined = 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        first = first or number
+        bare = line.rstrip()
+        if bare.endswith("\\") and not bare.lstrip().startswith("#"):
+            joined += bare[:-1]
+            continue
+        if kept := _COMMENT.sub("", joined + line).strip():
+            yield first, " ".join(shlex.split(kept, posix=False)) if kept.startswith("-") else kept
+        first, joined = 0, ""
+    if kept := joined.strip():
+        yield first, kept
+
+
+def _index_name(place: str) -> str:
+    """Return a name for an index that a requirement file gives by address: host and path, no credential."""
+    parts = urlsplit(place)
+    host = parts.hostname or "folder"
+    words = [host, *(part for part in PurePosixPath(parts.path).parts if part not in ("/", "simple"))]
+    if parts.hostname is None:
+        words = ["folder", PurePosixPath(parts.path).name]
+    return re.sub(r"[^a-z0-9._-]+", "-", "-".join(words).lower()).strip("-._")[:64]
+
+
+def _declared(index: IndexSpec) -> WheelIndex:
+    return WheelIndex(
+        name=index.name, url=index.url, packages=tuple(canonicalize_name(name) for name in index.packages)
+    )
+
+
+def _warnings(reader: _Reader, inputs: Inputs) -> Iterator[str]:
+    bound = {name for index in inputs.indexes for name in index.packages}
+    if inputs.prereleases:
+        yield "--pre takes pre-releases of every package, so what a lock finds depends on the day it is made"
+    for asked in reader.asked:
+        if asked.name not in _BUILT_PER_ACCELERATOR or asked.name in bound:
+            continue
+        pinned = [spec.version for spec in Requirement(asked.text).specifier if spec.operator == "=="]
+        if any("+" not in version and "*" not in version for version in pinned):
+            yield (
+                f"{asked.file}:{asked.line}: {asked.text} fits the builds for every accelerator; write the "
+                "local version too, such as +cpu, or say which index it comes from"
+            )
+
+
+def read_inputs(
+    root: Path, requirements: Sequence[str], constraints: Sequence[str], indexes: Sequence[IndexSpec]
+) -> tuple[Inputs, tuple[Asked, ...], tuple[str, ...]]:
+    """Read requirement files and all they name.
+
+    Args:
+        root: folder of `repro.yaml`.
+        requirements: POSIX paths below `root` of what is required.
+        constraints: POSIX paths below `root` of what is only held to.
+        indexes: indexes that `repro.yaml` declares.
+
+    Returns:
+        the inputs, each requirement and constraint in order, and warnings.
+
+    Raises:
+        LockError: `input-missing`, `input-outside-project`, `requirement-malformed`, `requirement-option`,
+            `unhashable-vcs`, `unhashable-requirement`, `editable-requirement`, `nameless-requirement`,
+            `constraint-with-extras`, `constraint-by-url`, `credential-in-requirement`.
+    """
+    reader = _Reader(root=root)
+    for path in requirements:
+        reader.read(path, "accelerators.*.requirements", constraint=False)
+    for path in constraints:
+        reader.read(path, "accelerators.*.constraints", constraint=True)
+    declared = [_declared(index) for index in indexes]
+    inputs = Inputs(
+        requirements=tuple(requirements),
+        constraints=tuple(constraints),
+        documents=dict(reader.documents),
+        indexes=(*declared, *reader.indexes),
+        replaces_default=reader.replaces_default,
+        prereleases=reader.prereleases,
+        direct=tuple(reader.direct),
+        allowed=dict(reader.allowed),
+    )
+    return inputs, tuple(reader.asked), tuple(_warnings(reader, inputs))
