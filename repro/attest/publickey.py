@@ -62,9 +62,9 @@ class PublicKey:
 
 def describe_key(key: Any) -> str:
     """Name a key of `cryptography`'s as people do: `RSA-2048`, `ECDSA secp384r1`, `Ed448`."""
-    name = type(key).__name__.removeprefix("_").removesuffix("PublicKey").removesuffix("PrivateKey")
-    if name.startswith("EllipticCurve"):
+    if hasattr(key, "curve"):
         return f"ECDSA {key.curve.name}"
+    name = type(key).__name__.removesuffix("PublicKey").removesuffix("PrivateKey")
     return f"{name}-{key.key_size}" if hasattr(key, "key_size") else name
 
 
