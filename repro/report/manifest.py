@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from repro.manifest import Manifest, PhaseRecord
-from repro.report.words import count, duration, short, size
+from repro.report.words import count, duration, printable, short, size
 from repro.verdict import Verdict
 
 __all__ = ["manifest_lines", "manifest_rows"]
@@ -23,6 +24,25 @@ def _image(manifest: Manifest) -> str:
     )
 
 
+def _packages(manifest: Manifest) -> str:
+    userspace = manifest.host.userspace
+    total = "unknown" if userspace.packages is None else count(len(userspace.packages), "package")
+    versions = {"Python": userspace.python, "torch": userspace.torch}
+    named = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return f"{total}: {named}" if named else total
+
+
+def _machine(manifest: Manifest) -> str:
+    host = manifest.host
+    cpu = host.cpu.model or host.cpu.architecture or "unknown processor"
+    devices = Counter(
+        f"{one.name or one.name_start or one.vendor} {one.arch or ''}".rstrip() for one in host.devices
+    )
+    nvidia, amd = host.driver.nvidia, host.driver.amd
+    drivers = [f"driver {one.version}" for one in (nvidia, amd) if one is not None and one.version]
+    return ", ".join([*(f"{number} × {name}" for name, number in devices.items()), *drivers, cpu])
+
+
 def _phase(phase: PhaseRecord) -> str:
     steps = f"steps {phase.first_step + 1} to {phase.first_step + phase.steps}"
     return f"{steps}, {count(phase.world_size, 'rank')}, {duration(phase.milliseconds)}"
@@ -37,6 +57,8 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
     yield "project", f"{manifest.project} ({manifest.accelerator}), run {manifest.run_id[:12]}"
     yield "captured", f"{manifest.created_at} by repro {manifest.tool.version}, number {manifest.sequence}"
     yield "image", _image(manifest)
+    yield "packages", _packages(manifest)
+    yield "machine", _machine(manifest)
     for record in manifest.inputs:
         commit = f" at {record.commit[:12]}" if record.commit else ""
         yield record.kind, f"{record.name}: {record.requested}{commit}, {short(record.digest)}"
@@ -60,4 +82,4 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
 def manifest_lines(manifest: Manifest) -> Iterator[str]:
     """The same, for a terminal."""
     for label, value in manifest_rows(manifest):
-        yield f"  {label:16}{value}"
+        yield f"  {label:16}{printable(value)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from repro.report.words import count, number, short
+from repro.report.words import as_float, count, number, printable, short
 from repro.verdict import Deviation, Explanation, Verdict
 
-__all__ = ["verdict_lines", "verdict_markdown", "where"]
+__all__ = ["compared_text", "distance_text", "main_explanations", "value_text", "verdict_lines", "where"]
 
 
 def where(deviation: Deviation) -> str:
@@ -16,16 +16,18 @@ def where(deviation: Deviation) -> str:
     return f"{deviation.phase}, step {deviation.step}, rank {deviation.rank}: {deviation.observable}{tensor}"
 
 
-def _value(text: str | None) -> str:
+def value_text(text: str | None) -> str:
     """A value at full precision where it is a number: two that differ in the last bit must look different."""
     if text is None:
         return "absent"
-    if text.lstrip("-").startswith("0x"):
-        return f"{float.fromhex(text):.17g}"
+    read = as_float(text)
+    if read is not None:
+        return f"{read:.17g}"
     return short(text) if text.startswith("sha256:") else text
 
 
-def _distance(deviation: Deviation) -> str:
+def distance_text(deviation: Deviation) -> str:
+    """How far and how far allowed, in brackets, or nothing."""
     parts = []
     if deviation.rel_diff is not None:
         parts.append(f"relative {number(deviation.rel_diff)}")
@@ -36,7 +38,8 @@ def _distance(deviation: Deviation) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _compared(verdict: Verdict) -> str:
+def compared_text(verdict: Verdict) -> str:
+    """How much was put side by side."""
     compared = verdict.compared
     return (
         f"{count(len(compared.phases), 'phase')} ({', '.join(compared.phases) or 'none'}), "
@@ -44,43 +47,29 @@ def _compared(verdict: Verdict) -> str:
     )
 
 
-def _explanations(verdict: Verdict) -> tuple[Explanation, ...]:
+def main_explanations(verdict: Verdict) -> tuple[Explanation, ...]:
+    """The likeliest ones; more of them explain nothing."""
     return verdict.explanations[:8]
 
 
 def verdict_lines(verdict: Verdict, *, detail: bool = False) -> Iterator[str]:
     """Lines below the outcome word; `detail` adds every deviation that was kept."""
+    return (printable(line) for line in _lines(verdict, detail))
+
+
+def _lines(verdict: Verdict, detail: bool) -> Iterator[str]:
     yield verdict.sentence
-    yield f"  compared      {_compared(verdict)}"
+    yield f"  compared      {compared_text(verdict)}"
     if verdict.compared.observables:
         yield f"  observables   {', '.join(verdict.compared.observables)}"
     if first := verdict.first_divergence:
         yield f"  first         {where(first)}"
-        values = f"signed {_value(first.target)}, now {_value(first.candidate)}"
-        yield f"                {values}{_distance(first)}"
+        values = f"signed {value_text(first.target)}, now {value_text(first.candidate)}"
+        yield f"                {values}{distance_text(first)}"
     for note in verdict.notes:
         yield f"  note          {note}"
-    for index, explanation in enumerate(_explanations(verdict)):
+    for index, explanation in enumerate(main_explanations(verdict)):
         yield f"  {'may explain' if index == 0 else '':12}  {explanation.sentence}"
     if detail:
         for deviation in verdict.deviations:
-            yield f"  differs       {where(deviation)}{_distance(deviation)}"
-
-
-def verdict_markdown(verdict: Verdict, *, title: str) -> Iterator[str]:
-    """The same as Markdown lines."""
-    yield f"## {title}: {verdict.outcome}"
-    yield ""
-    yield verdict.sentence
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| compared | {_compared(verdict)} |"
-    if first := verdict.first_divergence:
-        yield f"| first difference | {where(first)}{_distance(first)} |"
-        yield f"| signed, now | `{_value(first.target)}`, `{_value(first.candidate)}` |"
-    for note in verdict.notes:
-        yield f"| note | {note} |"
-    for explanation in _explanations(verdict):
-        yield f"| may explain | {explanation.sentence} |"
-    yield ""
+            yield f"  differs       {where(deviation)}{distance_text(deviation)}"

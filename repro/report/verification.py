@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from repro.attest.outcome import Verification
+from repro.report.words import printable
 
-__all__ = ["MARKS", "printable", "verification_lines"]
+__all__ = ["MARKS", "verification_lines"]
 
 MARKS = {"passed": "✓", "failed": "✗", "not-made": "–"}
-
-
-def printable(text: str) -> str:
-    """Escape whatever could move a terminal's cursor: names come from folders that strangers prepare."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def verification_lines(verification: Verification) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "duration", "number", "short", "size"]
+import re
+
+__all__ = ["as_float", "clipped", "count", "duration", "number", "printable", "short", "size"]
+
+
+def printable(text: str) -> str:
+    """Escape whatever could move a cursor or turn a line: names come from folders that strangers prepare."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def clipped(text: str, limit: int) -> str:
+    """Cut a text that is longer than anybody reads, and say so with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def short(digest: str | None) -> str:
@@ -26,13 +38,22 @@ def duration(milliseconds: int) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
+def as_float(text: str | None) -> float | None:
+    """Read a hex float, `nan` or `inf`; None for any other text."""
+    if text is None or not re.match(r"-?(0x|inf$|nan$)", text):
+        return None
+    try:
+        return float.fromhex(text)
+    except (ValueError, OverflowError):
+        return None
+
+
 def number(text: str | None) -> str:
     """A hex float in three significant decimal digits; other text as it is; unknown as a dash."""
     if text is None:
         return "–"
-    if not text.lstrip("-").startswith("0x"):
-        return text
-    return f"{float.fromhex(text):.3g}"
+    value = as_float(text)
+    return text if value is None else f"{value:.3g}"
 
 
 def count(amount: int, noun: str) -> str:

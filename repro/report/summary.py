@@ -1,0 +1,116 @@
+"""One run and what came of it as Markdown, for a pull request or a CI step's summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from repro.attest.outcome import Verification
+from repro.manifest import Manifest
+from repro.report.manifest import manifest_rows
+from repro.report.markdown import code, escaped, row
+from repro.report.verdict import compared_text, distance_text, main_explanations, value_text, where
+from repro.report.verification import MARKS
+from repro.report.words import count
+from repro.verdict import Verdict
+
+__all__ = ["summary_markdown", "verification_sentence"]
+
+_MOST = 40
+"""Rows that a table of a summary holds: whoever wants them all opens the report or the files."""
+
+
+def verification_sentence(verification: Verification) -> str:
+    """What the checks came to, in one sentence without the verdict's word."""
+    wanted = [check for check in verification.checks if check.wanted]
+    passed = sum(check.state == "passed" for check in wanted)
+    by = f", signed by {', '.join(verification.principals)}" if verification.principals else ""
+    failed = next((check for check in wanted if check.state != "passed"), None)
+    first = f"; {failed.name}: {failed.detail}" if failed else ""
+    return f"{passed} of {count(len(wanted), 'check')} passed{by}{first}"
+
+
+def _outcome(verification: Verification | None, verdict: Verdict | None) -> str:
+    """The first sentence: the outcome of the replay, else of the checks, else that nobody checked."""
+    if verdict is not None:
+        return f"**{verdict.outcome}**: {escaped(verdict.sentence)}"
+    if verification is not None:
+        return f"**{verification.verdict}**: {escaped(verification_sentence(verification))}."
+    return "**Not verified**: this is what the folder says of itself; `repro verify` checks it."
+
+
+def _bounded(rows: Iterable[str]) -> Iterator[str]:
+    left = iter(rows)
+    yield from islice(left, _MOST)
+    if more := sum(1 for _ in left):
+        yield row("…", f"and {more} more")
+
+
+def _checks(verification: Verification) -> Iterator[str]:
+    yield f"### Checks: {verification.verdict}"
+    yield ""
+    yield row("", "check", "found")
+    yield row("---", "---", "---")
+    yield from _bounded(
+        row(
+            MARKS[check.state] if check.wanted else "–",
+            escaped(check.name),
+            escaped(check.detail) + (f" {code(check.code)}" if check.code else ""),
+        )
+        for check in verification.checks
+    )
+    for warning in verification.warnings[:_MOST]:
+        yield row("–", "warning", escaped(warning))
+    if verification.unsigned:
+        names = ", ".join(code(name) for name in verification.unsigned[:5])
+        yield row("–", "unsigned", f"{count(len(verification.unsigned), 'file')}: {names}")
+    yield ""
+
+
+def _replay(verdict: Verdict) -> Iterator[str]:
+    """Where it first differs, what limits it, what can explain it."""
+    yield f"### Replay: {verdict.outcome}"
+    yield ""
+    yield row("", "")
+    yield row("---", "---")
+    yield row("compared", escaped(compared_text(verdict)))
+    if first := verdict.first_divergence:
+        yield row("first difference", escaped(where(first) + distance_text(first)))
+        yield row("signed", code(value_text(first.target)))
+        yield row("now", code(value_text(first.candidate)))
+    yield from _bounded(row("note", escaped(note)) for note in verdict.notes)
+    for explanation in main_explanations(verdict):
+        yield row("may explain", escaped(explanation.sentence))
+    yield ""
+
+
+def _ran(manifest: Manifest) -> Iterator[str]:
+    yield "### What ran"
+    yield ""
+    yield row("", "")
+    yield row("---", "---")
+    yield from _bounded(row(escaped(label), escaped(value)) for label, value in manifest_rows(manifest))
+    yield ""
+
+
+def summary_markdown(
+    manifest: Manifest, verification: Verification | None, verdict: Verdict | None, *, title: str
+) -> str:
+    """Summarise a run: outcome first, then what the replay found, the checks, and what ran.
+
+    Args:
+        manifest: the signed run.
+        verification: what checking it found; None where nobody checked.
+        verdict: what replaying it came to; None where nobody replayed.
+        title: heading of the summary, such as the run's name.
+
+    Returns:
+        GitHub-flavoured Markdown of a few tens of kilobytes at most, whatever the folder holds.
+    """
+    lines = [f"## {escaped(title, limit=120)}", "", _outcome(verification, verdict), ""]
+    if verdict is not None:
+        lines += _replay(verdict)
+    if verification is not None:
+        lines += _checks(verification)
+    lines += _ran(manifest)
+    return "\n".join(lines)
