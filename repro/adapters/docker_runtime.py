@@ -7,6 +7,7 @@ import queue
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_errors import speaking_to
 from repro.adapters.docker_options import OWNER, USER, container_options, owner
 from repro.adapters.interrupts import sigterm_interrupts
-from repro.adapters.lines import Lines
+from repro.adapters.lines import TAIL_LINES, Lines
 from repro.errors import EngineError, ReproError
 from repro.job import Job, JobResult, Mount
 from repro.ports import OnLine
@@ -27,7 +28,9 @@ __all__ = ["DockerRuntime"]
 
 _GRACE_SECONDS = 3
 _DRAIN_SECONDS = 10.0
-_INIT_FAILURE = re.compile(rb"\[FATAL tini \(\d+\)\] exec (.*) failed: (.*)")
+_STOPPING_SECONDS = 2.0
+_KILLED = (137, 143)
+_INIT_FAILURE = re.compile(r"^\[FATAL tini \(\d+\)\] exec (.*) failed: (.*)$")
 """What the engine's init says where the command cannot be started; it then exits with 126 or 127."""
 
 _NOT_FOUND, _NOT_PERMITTED = 127, 126
@@ -119,15 +122,19 @@ class _Running:
         self._client = client
         self._name = name
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._lines = Lines()
+        self._lines = (Lines(), Lines())
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._output: Any = None
         self._threads: list[threading.Thread] = []
 
     def close(self) -> None:
         """Stop listening."""
-        if self._output is not None:
-            with suppress(DockerException, OSError):
-                self._output.close()
+        if self._output is None:
+            return
+        with suppress(DockerException, OSError):
+            self._output.close()  # shuts the socket down, so that its reader ends
+        self._threads[0].join(_DRAIN_SECONDS)
+        self._output._response.close()  # and only this lets the socket go
 
     def _listen(self, event: str, work: Callable[[], Any]) -> None:
         def body() -> None:
@@ -148,7 +155,7 @@ class _Running:
     def follow(self, job: Job, on_line: OnLine) -> JobResult:
         """Start, relay output, and stop at the time limit."""
         with speaking_to(self._client, "listening to the container"):
-            self._output = self._client.api.attach(self._name, stream=True, logs=True)
+            self._output = self._client.api.attach(self._name, stream=True, logs=True, demux=True)
         self._listen("silent", self._read_output)
         started = time.monotonic()
         if (refused := self._start(job)) is not None:
@@ -191,33 +198,50 @@ class _Running:
                     raise value
             if event == "ended":
                 return True
-            self._say(event, value, on_line)
+            self._take(event, value, on_line)
         return False
 
-    def _say(self, event: str, value: Any, on_line: OnLine) -> None:
+    def _take(self, event: str, value: Any, on_line: OnLine) -> None:
+        """Relay a piece of output: a pair of bytes or None, from stdout and from stderr."""
         if event == "output":
-            for line in self._lines.feed(_INIT_FAILURE.sub(rb"\1: \2", value)):
-                on_line(line)
+            for lines, data in zip(self._lines, value, strict=True):
+                for line in lines.feed(data or b""):
+                    self._say(line, on_line)
+
+    def _say(self, line: str, on_line: OnLine) -> None:
+        line = _INIT_FAILURE.sub(r"\1: \2", line)
+        self._tail.append(line)
+        on_line(line)
 
     def _drain(self, on_line: OnLine) -> None:
         """Relay what was said before the end."""
         self._threads[0].join(_DRAIN_SECONDS)
         with suppress(queue.Empty):
             while True:
-                self._say(*self._events.get_nowait(), on_line)
-        for line in self._lines.close():
-            on_line(line)
+                self._take(*self._events.get_nowait(), on_line)
+        for lines in self._lines:
+            for line in lines.close():
+                self._say(line, on_line)
 
     def _result(self, timed_out: bool, seconds: float) -> JobResult:
         with speaking_to(self._client, "asking how the container ended"):
             state = self._client.api.inspect_container(self._name)["State"]
+            if state["ExitCode"] in _KILLED and not timed_out and not state.get("OOMKilled"):
+                self._outlive_engine()
         ended: Literal["exited", "timeout", "oom"] = "oom" if state.get("OOMKilled") else "exited"
         return JobResult(
             exit_code=state["ExitCode"],
             ended="timeout" if timed_out else ended,
             seconds=seconds,
-            tail=tuple(self._lines.tail),
+            tail=tuple(self._tail),
         )
+
+    def _outlive_engine(self) -> None:
+        """Make sure that the engine stays: one that stops kills its containers first."""
+        deadline = time.monotonic() + _STOPPING_SECONDS
+        while time.monotonic() < deadline:
+            self._client.ping()
+            time.sleep(_STOPPING_SECONDS / 10)
 
 
 def _not_started(code: int, reason: str) -> JobResult:

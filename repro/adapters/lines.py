@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 
 __all__ = ["TAIL_LINES", "Lines"]
 
 TAIL_LINES = 40
+"""How many of the last lines are kept with a result."""
+
 _ENDS = re.compile(rb"\r\n|\n|\r")
 _LONGEST = 1 << 16
 
 
 class Lines:
-    """Splits a stream at line feeds and at the carriage returns of progress bars; keeps the last lines."""
+    """Splits a stream at line feeds and at the carriage returns of progress bars."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def feed(self, data: bytes) -> Iterator[str]:
         """Yield every line that `data` completes."""
@@ -27,15 +27,11 @@ class Lines:
             whole.append(self._rest)
             self._rest = b""
         for line in whole:
-            yield from self._line(line)
+            if line:
+                yield line.decode("utf-8", "replace")
 
     def close(self) -> Iterator[str]:
         """Yield what is left when the stream ends."""
-        yield from self._line(self._rest)
+        if self._rest:
+            yield self._rest.decode("utf-8", "replace")
         self._rest = b""
-
-    def _line(self, line: bytes) -> Iterator[str]:
-        if line:
-            text = line.decode("utf-8", "replace")
-            self.tail.append(text)
-            yield text

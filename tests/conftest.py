@@ -1,0 +1,57 @@
+"""Fixtures for tests that need a container engine and the small base image."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from repro.adapters.docker_engine import DockerEngine
+from repro.errors import EngineError
+from repro.image import HeldImage
+
+BASE = "repro-base:bookworm"
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[DockerEngine]:
+    """The engine that a person on this machine would get."""
+    try:
+        found = DockerEngine.connect()
+    except EngineError as error:
+        pytest.skip(f"{error.kind}: {error}")
+    with found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def base_image(engine: DockerEngine) -> HeldImage:
+    """The base that `scripts/prepare` makes: Debian with Python and nothing else."""
+    held = engine.inspect(BASE)
+    if held is None:
+        pytest.skip(f"the engine does not hold {BASE}; `scripts/prepare` makes it")
+    return held
+
+
+@pytest.fixture
+def private_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An engine of the test's own, to be ill-treated: the environment that reaches it."""
+    if os.getuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("a private engine needs root and dockerd")
+    folder = Path(f"/run/repro-test-{os.getpid()}")
+    data = tmp_path_factory.mktemp("engine")
+    environment = {**os.environ, "REPRO_ENGINE_RUN": str(folder), "REPRO_ENGINE_ROOT": str(data)}
+    script = str(ROOT / "scripts" / "engine")
+    started = subprocess.run([script, "start"], env=environment, capture_output=True, text=True, check=False)
+    try:
+        if started.returncode != 0:
+            pytest.skip(f"no private engine here: {started.stderr.strip()[-200:]}")
+        yield {**environment, "DOCKER_HOST": started.stdout.strip()}
+    finally:
+        subprocess.run([script, "stop"], env=environment, capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
