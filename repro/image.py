@@ -58,6 +58,8 @@ class ImageIdentity(Noun):
     architecture: str
     size: int = Field(ge=0)
     """Bytes of all uncompressed layers."""
+    layer_sizes: tuple[int, ...]
+    """Bytes of each uncompressed layer, in the order of `diff_ids`."""
 
 
 class BuilderRecord(Noun):

@@ -181,6 +181,7 @@ def _identity(config: bytes, layers: list[Layer], saved: Mapping[str, Any]) -> I
         os=saved["os"],
         architecture=saved["architecture"],
         size=sum(layer.size for layer in layers),
+        layer_sizes=tuple(layer.size for layer in layers),
     )
 
 

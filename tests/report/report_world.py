@@ -52,6 +52,7 @@ def image() -> ImageRecord:
             os="linux",
             architecture="amd64",
             size=3_000_000_000,
+            layer_sizes=(80_000_000, 2_900_000_000, 19_000_000, 1_000_000),
         ),
         plan_digest=sha("plan"),
         base_layers=1,
