@@ -96,6 +96,12 @@ class EngineInfo(Noun):
     rootless: bool
     data_root: str | None
     """Folder of images on this machine; null where the engine is elsewhere or does not say."""
+    driver: str | None = None
+    """Storage driver or snapshotter, such as `overlay2`."""
+    runtime: str | None = None
+    """Runtime of containers that ask for none, such as `runc`."""
+    runtimes: tuple[str, ...] = ()
+    """Every runtime the engine knows; `nvidia` is one where NVIDIA's toolkit is set up."""
 
 
 class HeldImage(Noun):

@@ -261,6 +261,9 @@ def _describe(version: Mapping[str, Any], info: Mapping[str, Any], host: str) ->
         host=host,
         rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
         data_root=info.get("DockerRootDir") if host.startswith("unix://") else None,
+        driver=info.get("Driver"),
+        runtime=info.get("DefaultRuntime"),
+        runtimes=tuple(sorted(info.get("Runtimes") or ())),
     )
 
 
