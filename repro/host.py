@@ -49,7 +49,7 @@ NoAnswerKind = Literal[
     "tool-failed",
     "unreadable",
 ]
-"""Why a source said nothing. Only `tool-missing`, from all of them, may mean a machine without accelerators."""
+"""Why a source said nothing. Only `tool-missing`, from all of them, may mean a CPU machine."""
 
 NoteKind = Literal[
     "cuda-forward-compat",
@@ -57,6 +57,7 @@ NoteKind = Literal[
     "gfx-override",
     "gpu-error-state",
     "packages-unknown",
+    "tool-differs-from-driver",
     "version-differs-from-distribution",
 ]
 
@@ -254,10 +255,14 @@ class EngineFacts(Noun):
 
     name: str
     version: str
-    store: str | None = None
+    store: str
+    """`graphdriver`, `containerd` or `podman`: where its image ids come from."""
+    driver: str | None = None
     """Storage driver or snapshotter."""
-    runtimes: tuple[str, ...] | None = None
-    default_runtime: str | None = None
+    runtime: str | None = None
+    """Runtime of containers that ask for none."""
+    runtimes: tuple[str, ...] = ()
+    rootless: bool
 
 
 class HostFacts(Noun):

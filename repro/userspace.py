@@ -44,6 +44,9 @@ class Userspace(Noun):
     threads: int | None = None
     interop_threads: int | None = None
     devices: tuple[TorchDevice, ...] | None = None
+    """Every device it can use; null where the source does not count them."""
+    model: TorchDevice | None = None
+    """The model a source names without saying how many there are."""
     knobs: dict[str, str | None] | None = None
     """Determinism switches and what they were set to; null for one that was not set."""
     rng_probe: dict[str, str] | None = None
