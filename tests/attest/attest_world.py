@@ -54,6 +54,7 @@ IMAGE_IDENTITY: dict[str, Any] = {
     "config_digest": digest_bytes(b"config"),
     "manifest_digest": digest_bytes(b"manifest"),
     "diff_ids": [digest_bytes(b"layer")],
+    "layer_sizes": [5],
     "os": "linux",
     "architecture": "amd64",
     "size": 5,
