@@ -104,20 +104,14 @@ class GrowthLog:
 
     limit: int = 64
     _stride: int = 1
-    _seen: int = 0
-    _last: tuple[str, int] | None = None
     _points: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
-    def wants(self, phase: str, group: Group) -> bool:
+    def wants(self, group: Group) -> bool:
         """Say whether the step of this group is to be measured."""
-        if not all(side and side[-1].startswith(STEP) for side in (group.target, group.candidate)):
+        if group.step % self._stride or not group.complete:
             return False
-        if not group.complete or b'"params":{' not in group.target[-1]:
-            return False
-        if (phase, group.step) != self._last:
-            self._last = (phase, group.step)
-            self._seen += 1
-        return (self._seen - 1) % self._stride == 0
+        sides = group.target, group.candidate
+        return all(side and side[-1].startswith(STEP) and b'"params":{' in side[-1] for side in sides)
 
     def add(self, phase: str, first_step: int, group: Group) -> None:
         """Measure one rank at one step."""
@@ -127,9 +121,13 @@ class GrowthLog:
         for squared, norm in _squares(a, b):
             point[1] += squared
             point[2] += norm
-        if len(self._points) > self.limit:
-            self._points = dict(list(self._points.items())[::2])
+        while len(self._points) > self.limit:
             self._stride *= 2
+            self._points = {
+                place: value
+                for place, value in self._points.items()
+                if (place[1] - first_step) % self._stride == 0
+            }
 
     def growth(self) -> tuple[Growth, ...]:
         """Write the points as the verdict states them."""

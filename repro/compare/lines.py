@@ -19,8 +19,10 @@ from repro.trace import DETERMINISTIC, Event
 
 __all__ = ["STEP", "Group", "Tally", "deterministic", "differing_groups", "event", "key_events"]
 
-_VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err)"')
+_VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err)"').match
+_USUAL_VOLATILE = (b'{"data_wait_s"', b'{"allocated_peak_bytes"', b'{"ev":"time"', b'{"ev":"mem"')
 STEP = (b'{"ev":"step"', b'{"boundary":1,"ev":"step"')
+_FINITE_GRADIENTS = b'{"ev":"step","grad_norm":"0x'
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Group:
 
 def deterministic(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out what is never compared: heads, times, memory, the recorder's own errors."""
-    return filterfalse(_VOLATILE.match, lines)
+    return filterfalse(_VOLATILE, lines)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -66,20 +68,31 @@ def event(line: bytes) -> Event:
         value = None
     if not isinstance(value, dict) or value.get("ev") not in DETERMINISTIC:
         raise TraceError("trace-malformed", f"not an event: {line[:80]!r}")
-    if any(not isinstance(value.get(key, 0), int) for key in ("step", "after")):
+    if any(type(value.get(key, 0)) is not int for key in ("step", "after")):
         raise TraceError("trace-malformed", f"a step is no whole number: {line[:80]!r}")
     return value
 
 
 def _number(line: bytes) -> int:
-    step = event(line).get("step")
-    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
-        raise TraceError("trace-malformed", "a step event has no step number")
-    return step
+    """Read the number of a step: its last member."""
+    try:
+        number = int(line[line.rfind(b'"step":') + 7 : -2])
+    except ValueError:
+        number = int(event(line).get("step", 0))
+    if number < 1:
+        raise TraceError("trace-malformed", f"a step event has no step number: {line[:80]!r}")
+    return number
 
 
-def _maybe_not_finite(line: bytes) -> bool:
-    return b'nan"' in line or b'inf"' in line or b'"bad":' in line
+def _finite(line: bytes) -> bool:
+    """Say whether a line surely holds no NaN and no inf; losses, gradients and parameters of a step count.
+
+    A norm of all gradients that is finite speaks for each of them, so that of the usual line only what comes
+    after the gradients is searched.
+    """
+    start = line.rfind(b'"loss":[') if line.startswith(_FINITE_GRADIENTS) else 0
+    rest = line[max(start, 0) :]
+    return b'nan"' not in rest and b'inf"' not in rest
 
 
 def _to_step(first: bytes, rest: Iterator[bytes]) -> tuple[bytes, ...]:
@@ -98,12 +111,22 @@ def differing_groups(target: Iterable[bytes], candidate: Iterable[bytes], tally:
     The order of lines inside a step is left to the reader of the group. `tally` counts steps as the walk goes
     and is complete when it has ended.
     """
-    a, b = deterministic(target), deterministic(candidate)
+    left_lines, right_lines = iter(target), iter(candidate)
+    a, b = deterministic(left_lines), deterministic(right_lines)
     last = equal_steps = 0
-    for x, y in zip_longest(a, b, fillvalue=b""):
+    for x, y in zip_longest(left_lines, right_lines, fillvalue=b""):
+        if x != y:
+            if x.startswith(_USUAL_VOLATILE) and y.startswith(_USUAL_VOLATILE):
+                continue
+            if _VOLATILE(x):
+                if _VOLATILE(y):
+                    continue
+                x = next(a, b"")
+            elif _VOLATILE(y):
+                y = next(b, b"")
         if x == y:
             equal_steps += x.startswith(STEP)
-            if not _maybe_not_finite(x):
+            if _finite(x) or _VOLATILE(x):
                 continue
             last = _number(x) if x.startswith(STEP) else last
             yield Group(last, (x,), (y,))

@@ -70,7 +70,7 @@ class Walk:
         tallies = [Tally() for _ in target.ranks]
         growth = self.evidence.growth
         for rank, group in merged_groups(target, candidate, tallies):
-            if growth.wants(target.name, group):
+            if growth.wants(group):
                 growth.add(target.name, target.first_step, group)
             if not self.exhaustive and self.evidence.fails.closed(index, target.first_step + group.step):
                 continue
