@@ -37,6 +37,9 @@ _N = TypeVar("_N", bound=Noun)
 _Said = list[tuple[str, _N]]
 """What each source says of one thing, the most believed first."""
 
+_DENIALS = frozenset({"no-devices", "driver-not-loaded"})
+"""Kinds of no answer that another source's devices contradict."""
+
 _APART = frozenset({"vendor", "index", "name_start", "partitions", "id"})
 """Fields in which sources may differ without disagreeing, or that are put together on their own."""
 
@@ -117,11 +120,11 @@ def _devices(
     counts: list[Claim] = []
     for reading in ordered:
         listed = [device for device in reading.devices or () if device.vendor == vendor]
-        none = [
-            answer for answer in reading.no_answer if answer.vendor == vendor and answer.kind == "no-devices"
+        denied = [
+            answer.kind for answer in reading.no_answer if answer.vendor == vendor and answer.kind in _DENIALS
         ]
-        if listed or none:
-            counts.append(Claim(source=reading.source, value=str(len(listed))))
+        if listed or denied:
+            counts.append(Claim(source=reading.source, value=str(len(listed)) if listed else denied[0]))
         _join(groups, reading.source, listed)
     if groups and len({claim.value for claim in counts}) > 1:
         conflicts.append(Conflict(fact=f"devices of {vendor}", claims=tuple(counts)))

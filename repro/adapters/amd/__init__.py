@@ -18,6 +18,7 @@ __all__ = ["read", "read_release"]
 
 _FORMS: tuple[tuple[str, int, Callable[[str, str], Reading]], ...] = (
     (r'^\s*"(?:card[0-9]+|system)"\s*:|^\{"(?:card[0-9]+|system)"', 1, rocmsmi.read_json),
+    (r"^device,", 1, rocmsmi.read_csv),
     (r"^[\[{]", 0, amdsmi.read_json),
     (r"^\|\s*AMD-SMI\s", 5, read_table),
     (r"AMDSMI Tool:", 0, amdsmi.read_versions),

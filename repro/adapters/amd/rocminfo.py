@@ -15,7 +15,8 @@ __all__ = ["read_rocminfo"]
 
 _AGENT = re.compile(r"Agent [0-9]{1,3}")
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z .()/]{0,40}?):(.*)")
-_ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,5})((?::[a-z]+[+-])*)")
+_ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,5})((?::[a-z]+[+-])*|(?:\+[a-z-]+)*)")
+"""Features as `:sramecc+:xnack-`; before ROCm 4 as `+sram-ecc`, those that are on."""
 _COUNT = re.compile(r"([0-9]{1,9})(?:\(0x[0-9a-fA-F]+\))?(?: (KB))?")
 _MODULE = re.compile(r"ROCk module version (\S+) is loaded")
 
@@ -89,13 +90,12 @@ def _row(agent: _Agent, index: int) -> Row:
     entries = agent.entries
     units, chip = _count(entries, "Compute Unit"), _count(entries, "Chip ID")
     place, domain = _count(entries, "BDFID"), _count(entries, "Domain")
-    features = tuple(part for part in agent.isa[2].split(":") if part) if agent.isa else None
     device = Device(
         vendor="amd",
         index=index,
         name=values.name(entries.get("Marketing Name")),
         arch=agent.isa[1] if agent.isa else values.arch(entries.get("Name")),
-        features=features,
+        features=_features(agent.isa[2]) if agent.isa else None,
         memory_mib=None if agent.pool_kib is None else agent.pool_kib >> 10,
         compute_units=units,
         pci=None if domain is None or place is None else values.address(domain, place),
@@ -105,6 +105,12 @@ def _row(agent: _Agent, index: int) -> Row:
     if place is None:
         return Row(device)
     return Row(device, values.partition_of(place), values.address(domain or 0, place).rpartition(".")[0])
+
+
+def _features(text: str) -> tuple[str, ...]:
+    if text.startswith("+"):
+        return tuple(f"{part.replace('-', '')}+" for part in text[1:].split("+"))
+    return tuple(part for part in text.split(":") if part)
 
 
 def _count(entries: dict[str, str], key: str) -> int | None:

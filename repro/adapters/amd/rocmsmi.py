@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 
@@ -11,7 +12,7 @@ from repro.adapters.amd.fold import Row, fold
 from repro.adapters.reading import Reading, silent
 from repro.host import AmdDriver, Device, Link
 
-__all__ = ["read_json", "read_text"]
+__all__ = ["read_csv", "read_json", "read_text"]
 
 _CARD = re.compile(r"card([0-9]{1,3})")
 _TEXT_ENTRY = re.compile(r"GPU\[([0-9]{1,3})\]\s*: ([^:]+?)\s*:\s*(.*)")
@@ -44,6 +45,26 @@ def read_json(text: str, source: str) -> Reading:
         elif key == "system":
             system = texts
     return _reading(cards, system, [], source)
+
+
+def read_csv(text: str, source: str) -> Reading:
+    """Read `rocm-smi --csv`, whose first column is headed `device`."""
+    lines = [line for line in cells.complete_lines(text) if "\0" not in line]
+    start = next((place for place, line in enumerate(lines) if line.startswith("device,")), len(lines))
+    head, *rows = [*_rows(lines[start:])] or [[]]
+    cards: _Cards = {}
+    for row in rows:
+        match = _CARD.fullmatch(row[0]) if len(row) == len(head) else None
+        if match:
+            cards[int(match[1])] = {name.casefold(): cell for name, cell in zip(head, row, strict=True)}
+    return _reading(cards, {}, [], source)
+
+
+def _rows(lines: list[str]) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(lines) if row]
+    except csv.Error:
+        return []
 
 
 def read_text(text: str, source: str) -> Reading:

@@ -48,12 +48,16 @@ def read(text: str, source: str = "nvidia-smi", *, exit_code: int | None = None)
     reading = replace(parse(text, source), rank=rank) if parse else Reading(source=source)
     failure = None if reading.no_answer else find_failure(text, source)
     if failure and (not reading.devices or failure.kind == "gpu-error-state"):
-        return replace(reading, no_answer=(failure,))
+        library = _LIBRARY.search(text)
+        driver = NvidiaDriver(nvml_version=library[1]) if library else reading.nvidia
+        return replace(reading, nvidia=driver, no_answer=(failure,))
     if reading.devices or reading.no_answer or not _is_empty(reading):
         return reading
     return silent("nvidia", source, _BY_CODE.get(exit_code, "unreadable"), text.partition("\n")[0])
 
 
+_LIBRARY = re.compile(r"^NVML library version: ([0-9]+(?:\.[0-9]+)+)\n", re.MULTILINE)
+"""Stands below the sentence of a mismatch."""
 _BY_CODE: dict[int | None, NoAnswerKind] = {126: "permission-denied", 127: "tool-missing"}
 """What the shell's own exit codes mean."""
 

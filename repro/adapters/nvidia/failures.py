@@ -9,12 +9,12 @@ __all__ = ["find_failure"]
 
 _SENTENCES: tuple[tuple[str, NoAnswerKind], ...] = (
     (r"driver/library version mismatch", "driver-library-mismatch"),
-    (r"couldn't communicate with the NVIDIA driver", "driver-not-loaded"),
+    (r"couldn.t communicate with (?:the )?NVIDIA driver", "driver-not-loaded"),
     (r"NVML: driver not loaded|driver is not loaded", "driver-not-loaded"),
-    (r"NVML: insufficient permissions", "permission-denied"),
+    (r"insufficient permissions", "permission-denied"),
     (r"NVML: unknown error|GPU access blocked by the operating system", "device-access-lost"),
     (
-        r"couldn't find libnvidia-ml|NVML: (?:shared )?library not found|NVML Shared Library Not Found",
+        r"couldn.t find libnvidia-ml|NVML: (?:shared )?library not found|NVML Shared Library Not Found",
         "library-missing",
     ),
     (r"unable to determine the device handle for gpu", "gpu-error-state"),
@@ -28,7 +28,7 @@ _SENTENCES: tuple[tuple[str, NoAnswerKind], ...] = (
     (r"permission denied", "permission-denied"),
     (r"failed to (?:initialize|properly shut ?down) NVML", "tool-failed"),
     (r"is not a valid field to query|invalid combination of input arguments", "tool-failed"),
-    (r"segmentation fault|core dumped", "tool-failed"),
+    (r"segmentation fault|core dumped|exec format error", "tool-failed"),
 )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
 
 from repro.adapters import cells
 from repro.adapters.reading import Reading
@@ -18,7 +17,8 @@ __all__ = ["read_table"]
 _BANNER = re.compile(
     r"\|\s*NVIDIA-SMI\s+(\S+)\s+(?:Driver|KMD) Version:\s*(\S+)(?:\s+CUDA(?: UMD)? Version:\s*(\S+))?\s*\|"
 )
-_FIRST_CELL = re.compile(r"([0-9]{1,3})\s+(\S.*?)\s+(\S+)")
+_HEAD = re.compile(r"\|\s*GPU\s+Name\s+(Persistence-M|Driver-Model|TCC/WDDM)?")
+_FIRST_CELL = re.compile(r"[0-9]{1,3}\s+\S.*")
 _SECOND_CELL = re.compile(r"(\S+)(?:\s+(\S+))?")
 _MEMORY = re.compile(r"\S+\s*/\s*([0-9]{1,9}MiB)")
 _MIG_CELL = re.compile(r"([0-9]{1,3})\s+([0-9]{1,3})\s+([0-9]{1,3})\s+([0-9]{1,3})")
@@ -27,92 +27,92 @@ _MODELS = frozenset({"WDDM", "TCC", "MCDM"})
 
 
 @dataclass(slots=True)
-class _Row:
-    """One device's lines, each as cells."""
+class _Box:
+    """The box of devices: what its columns are, and each device's lines as cells."""
 
-    index: int
-    lines: list[list[str]] = field(default_factory=list)
-
-    def cell(self, line: int, column: int) -> str:
-        return self.lines[line][column] if line < len(self.lines) else ""
+    label: str | None = None
+    """Heading of what stands right of the name, if anything does."""
+    has_mig: bool = False
+    rows: list[list[list[str]]] = field(default_factory=list)
 
 
 def _cells(line: str) -> list[str] | None:
     """Return the cells of a row that is closed on both sides."""
-    body = line.strip()
-    if len(body) < 2 or not (body.startswith("|") and body.endswith("|")):
+    if len(line) < 2 or not (line.startswith("|") and line.endswith("|")):
         return None
-    return [cell.strip() for cell in body[1:-1].split("|")]
+    return [cell.strip() for cell in line[1:-1].split("|")]
 
 
 def read_table(text: str, source: str) -> Reading:
     """Read the whole output: banner, box of devices, box of MIG devices."""
-    lines = cells.complete_lines(text)
-    banner = next((match for line in lines if (match := _BANNER.fullmatch(line.strip()))), None)
+    lines = [line.strip() for line in cells.complete_lines(text)]
+    banner = next((match for line in lines if (match := _BANNER.fullmatch(line))), None)
     smi, driver, cuda = (cells.version(part) for part in banner.groups()) if banner else (None, None, None)
-    rows, has_mig, has_model = _device_rows(lines)
+    box = _device_box(lines)
     partitions = _mig_rows(lines)
-    devices = tuple(_device(row, partitions, has_mig=has_mig, has_model=has_model) for row in rows)
     return Reading(
         source=source,
         nvidia=NvidiaDriver(version=driver, cuda=cuda, smi_version=smi),
-        devices=devices or None,
+        devices=tuple(_device(row, box, partitions) for row in box.rows) or None,
     )
 
 
-def _device_rows(lines: list[str]) -> tuple[list[_Row], bool, bool]:
-    """Return the rows of the box headed `GPU  Name`, and whether it has MIG and driver model columns."""
-    rows: list[_Row] = []
-    inside = has_mig = has_model = below_rule = False
+def _device_box(lines: list[str]) -> _Box:
+    """Return the box headed `GPU  Name`, which ends with the first line that has not its columns."""
+    box = _Box()
+    inside = below_rule = False
     for line in lines:
-        body = line.strip()
-        if re.match(r"\|\s*GPU\s+Name\s", body):
-            inside, has_model = True, "Driver-Model" in body or "TCC/WDDM" in body
-        elif inside and body.startswith("|="):
+        found = _cells(line)
+        if match := _HEAD.match(line):
+            inside, box.label = True, match[1]
+        elif inside and line.startswith("|="):
             below_rule = True
         elif inside and not below_rule:
-            has_mig = has_mig or "MIG M." in body
-        elif below_rule:
-            found = _cells(body)
-            if found is None:
-                if not body.startswith(("+-", "|-")):
-                    break
-            elif len(found) == 3:
-                _take(rows, found)
-            else:
-                break
-    return rows, has_mig, has_model
+            box.has_mig = box.has_mig or "MIG M." in line
+        elif below_rule and found and len(found) == 3:
+            _take(box, found)
+        elif below_rule and not line.startswith(("+-", "|-")):
+            break
+    return box
 
 
-def _take(rows: list[_Row], found: list[str]) -> None:
-    first = _FIRST_CELL.fullmatch(found[0])
-    second = _SECOND_CELL.fullmatch(found[1])
-    address = second[1] if second else ""
-    if first and (cells.pci_address(address) or address in ("N/A", "ERR!")):
-        rows.append(_Row(int(first[1]), [found]))
-    elif rows:
-        rows[-1].lines.append(found)
+def _take(box: _Box, found: list[str]) -> None:
+    address = _SECOND_CELL.fullmatch(found[1])
+    starts = address is not None and (cells.pci_address(address[1]) or address[1] in ("N/A", "ERR!"))
+    if starts and _FIRST_CELL.fullmatch(found[0]):
+        box.rows.append([found])
+    elif box.rows:
+        box.rows[-1].append(found)
 
 
-def _device(row: _Row, partitions: dict[int, list[Partition]], *, has_mig: bool, has_model: bool) -> Device:
-    first = _FIRST_CELL.fullmatch(row.cell(0, 0))
-    assert first is not None
-    name, start = _name(first[2])
-    memory = _MEMORY.fullmatch(row.cell(1, 1))
-    persistence = None if has_model else cells.switch(first[3])
+def _device(row: list[list[str]], box: _Box, partitions: dict[int, list[Partition]]) -> Device:
+    def cell(line: int, column: int) -> str:
+        return row[line][column] if line < len(row) else ""
+
+    index, rest = cell(0, 0).split(None, 1)
+    text, mode = (rest, "") if box.label is None else _parted(rest)
+    name, start = _name(text)
+    memory = _MEMORY.fullmatch(cell(1, 1))
+    complaints = sum(one.count("ERR!") for line in row for one in line)
     return Device(
         vendor="nvidia",
-        index=row.index,
+        index=int(index),
         name=name,
         name_start=start,
         memory_mib=cells.megabytes(memory[1]) if memory else None,
-        pci=cells.pci_address(row.cell(0, 1).split(" ")[0]),
-        state=_state(row, first[2]),
-        mig=cells.switch(row.cell(2, 2)) if has_mig else None,
-        driver_model=first[3] if has_model and first[3] in _MODELS else None,
-        persistence=persistence,
-        partitions=tuple(partitions.get(row.index, ())),
+        pci=cells.pci_address(cell(0, 1).split()[0]),
+        state="error" if cells.is_error(text) or complaints > 1 else "ok",
+        mig=cells.switch(cell(2, 2)) if box.has_mig else None,
+        driver_model=mode if mode in _MODELS else None,
+        persistence=cells.switch(mode) if box.label == "Persistence-M" else None,
+        partitions=tuple(partitions.get(int(index), ())),
     )
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return the name and the last word, which stands below the label."""
+    name, _, last = text.rpartition(" ")
+    return name.strip(), last
 
 
 def _name(cell: str) -> tuple[str | None, str | None]:
@@ -122,25 +122,18 @@ def _name(cell: str) -> tuple[str | None, str | None]:
     return cells.known(cell), None
 
 
-def _state(row: _Row, name: str) -> Literal["ok", "error"]:
-    """Return `error` for a device that has no name to give, or several readings of `ERR!`."""
-    complaints = sum(cell.count("ERR!") for line in row.lines for cell in line)
-    return "error" if cells.is_error(name) or complaints > 1 else "ok"
-
-
 def _mig_rows(lines: list[str]) -> dict[int, list[Partition]]:
     """Return MIG devices by the index of their GPU. The table has no profiles."""
     result: dict[int, list[Partition]] = {}
     inside = False
     for line in lines:
-        body = line.strip()
-        if body.startswith("| MIG devices:"):
+        found = _cells(line) or []
+        ids = _MIG_CELL.fullmatch(found[0]) if len(found) >= 3 else None
+        if line.startswith("| MIG devices:"):
             inside = True
-        elif inside and not body.startswith(("|", "+")):
+        elif inside and not line.startswith(("|", "+")):
             break
-        elif (
-            inside and (found := _cells(body)) and len(found) >= 3 and (ids := _MIG_CELL.fullmatch(found[0]))
-        ):
+        elif inside and ids:
             gpu, instance, compute, index = (int(part) for part in ids.groups())
             memory, units = _MEMORY.fullmatch(found[1]), _LEADING_INTEGER.fullmatch(found[2])
             result.setdefault(gpu, []).append(
