@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,10 @@ class AfterImport:
         self._busy = threading.local()
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - a finder's signature
+        target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """Return the module's own spec with a loader that calls back, or None for other modules."""
         if name not in self._actions or getattr(self._busy, "on", False):
@@ -67,7 +71,9 @@ class PublicName:
 
     @staticmethod
     def find_spec(
-        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG004 - a finder's signature
+        target: ModuleType | None = None,  # noqa: ARG004
     ) -> ModuleSpec | None:
         """Answer for `repro` and `repro.recorder` only."""
         if name == "repro":
@@ -77,11 +83,11 @@ class PublicName:
         return None
 
 
-class _Alias:
+class _Alias(Loader):
     def __init__(self, module: ModuleType | None) -> None:
         self._module = module
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
         return None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -117,5 +123,5 @@ def arm() -> None:
             "safetensors.torch": checkpoints,
         }
     )
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
-    sys.meta_path.append(PublicName)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(PublicName)

@@ -40,18 +40,18 @@ def _argument(at: int, name: str) -> Callable[[tuple[Any, ...], dict[str, Any], 
     return lambda args, kwargs, _: args[at] if len(args) > at else kwargs.get(name)
 
 
-def _result(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return result
+def _result() -> Callable[[tuple[Any, ...], dict[str, Any], Any], Any]:
+    return lambda _, __, result: result
 
 
 _APIS = (
     _Api("torch", "save", "save", _argument(0, "obj"), 1),
-    _Api("torch", "load", "load", _result, 0),
+    _Api("torch", "load", "load", _result(), 0),
     _Api("torch.distributed.checkpoint", "save", "save", _argument(0, "state_dict"), None),
     _Api("torch.distributed.checkpoint", "async_save", "save", _argument(0, "state_dict"), None),
     _Api("torch.distributed.checkpoint", "load", "load", _argument(0, "state_dict"), None),
     _Api("safetensors.torch", "save_file", "save", _argument(0, "tensors"), 1),
-    _Api("safetensors.torch", "load_file", "load", _result, 0),
+    _Api("safetensors.torch", "load_file", "load", _result(), 0),
 )
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 __all__ = ["rest_digest", "tensors_in", "walk"]
 
-_Tensor = torch.Tensor
 _DEEPEST = 12
 
 
-def tensors_in(value: Any, depth: int = 4) -> Iterator[_Tensor]:
+def tensors_in(value: Any, depth: int = 4) -> Iterator[Tensor]:
     """Yield the tensors in lists, tuples, mappings and dataclass-like outputs, in order."""
     if isinstance(value, torch.Tensor):
         yield value
@@ -30,18 +30,18 @@ def tensors_in(value: Any, depth: int = 4) -> Iterator[_Tensor]:
             yield from tensors_in(getattr(value, name, None), depth - 1)
 
 
-def walk(value: Any) -> tuple[dict[str, _Tensor], Any]:
+def walk(value: Any) -> tuple[dict[str, Tensor], Any]:
     """Take an object apart.
 
     Returns:
         its tensors by key path, keys and list positions joined by `/`; and a tree of JSON
         values that says everything else, in which a tensor is `["tensor"]`.
     """
-    tensors: dict[str, _Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     return tensors, _walk(value, "", tensors, set())
 
 
-def _walk(value: Any, path: str, tensors: dict[str, _Tensor], above: set[int]) -> Any:
+def _walk(value: Any, path: str, tensors: dict[str, Tensor], above: set[int]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors[path or "."] = value
         return ["tensor"]
@@ -58,7 +58,7 @@ def _walk(value: Any, path: str, tensors: dict[str, _Tensor], above: set[int]) -
     return _walk_container(value, path, tensors, above | {id(value)})
 
 
-def _walk_container(value: Any, path: str, tensors: dict[str, _Tensor], above: set[int]) -> Any:
+def _walk_container(value: Any, path: str, tensors: dict[str, Tensor], above: set[int]) -> Any:
     def inner(key: Any, item: Any) -> Any:
         return _walk(item, f"{path}/{key}" if path else str(key), tensors, above)
 

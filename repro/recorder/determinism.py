@@ -13,7 +13,10 @@ __all__ = ["apply", "read", "seed"]
 
 
 def apply(level: str) -> None:
-    """Set what `level` asks for: `strict` refuses operations that cannot repeat, `warn` names them, `off` does nothing."""
+    """Set what `level` asks for.
+
+    `strict` refuses operations that cannot repeat, `warn` names them, `off` changes nothing.
+    """
     if level not in ("strict", "warn"):
         return
     torch.use_deterministic_algorithms(True, warn_only=level == "warn")

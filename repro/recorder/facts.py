@@ -70,7 +70,7 @@ def _capability(properties: Any) -> str | None:
 
 
 def _probe() -> dict[str, str]:
-    """Digest numbers that private generators draw on each started device; the program's own are not touched."""
+    """Digest numbers that private generators draw on each kind of started device."""
     module = accelerator()
     devices = [torch.device("cpu")]
     if module is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 __all__ = ["BUCKETS", "digest", "digest_at", "digest_rows", "sketch", "sketch_at", "sketch_rows", "words"]
 
@@ -27,12 +28,11 @@ _HOST_ELEMENTS = 4 * BLOCK
 _DEVICE_ELEMENTS = 128 * BLOCK
 """Elements taken at a time elsewhere: enough to fill it, about 100 MB of work space."""
 
-_Tensor = torch.Tensor
-_tables: dict[tuple[object, ...], tuple[_Tensor, ...]] = {}
-_scratch: dict[tuple[object, ...], _Tensor] = {}
+_tables: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
+_scratch: dict[tuple[object, ...], Tensor] = {}
 
 
-def _work(what: str, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> _Tensor:
+def _work(what: str, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Work space [rows, columns], kept between calls: fresh pages would cost more than the sums.
 
     The recorder's lock keeps two threads from using it at once.
@@ -48,10 +48,10 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _hash(stream: int, first: int, last: int) -> _Tensor:
+def _hash(stream: int, first: int, last: int) -> Tensor:
     """h(stream, n) for first <= n < last, as int64 of the same bits, on the CPU."""
 
-    def shifted(z: _Tensor, by: int) -> _Tensor:
+    def shifted(z: Tensor, by: int) -> Tensor:
         return (z >> by) & ((1 << (64 - by)) - 1)
 
     z = torch.arange(first + 1, last + 1, dtype=torch.int64, device="cpu") * _signed(_GOLDEN) + stream
@@ -60,11 +60,11 @@ def _hash(stream: int, first: int, last: int) -> _Tensor:
     return z ^ shifted(z, 31)
 
 
-def _signs(stream: int, first: int, last: int, dtype: torch.dtype) -> _Tensor:
+def _signs(stream: int, first: int, last: int, dtype: torch.dtype) -> Tensor:
     return 1 - 2 * (_hash(stream, first, last) < 0).to(dtype)
 
 
-def _lane_tables(block: int, buckets: int, device: torch.device) -> tuple[_Tensor, ...]:
+def _lane_tables(block: int, buckets: int, device: torch.device) -> tuple[Tensor, ...]:
     """Lanes in bucket order, their signs in that order, and per lane its bucket and sign."""
     key = ("lanes", block, buckets, device)
     if key not in _tables:
@@ -77,14 +77,14 @@ def _lane_tables(block: int, buckets: int, device: torch.device) -> tuple[_Tenso
     return _tables[key]
 
 
-def _lane_weights(device: torch.device) -> tuple[_Tensor, ...]:
+def _lane_weights(device: torch.device) -> tuple[Tensor, ...]:
     key = ("weights", device)
     if key not in _tables:
         _tables[key] = tuple((_hash(stream, 0, BLOCK) | 1).to(device) for stream in _LANE_WEIGHTS)
     return _tables[key]
 
 
-def _block_weights(first: int, last: int) -> tuple[_Tensor, ...]:
+def _block_weights(first: int, last: int) -> tuple[Tensor, ...]:
     return tuple(_hash(stream, first, last) | 1 for stream in _BLOCK_WEIGHTS)
 
 
@@ -103,7 +103,7 @@ def _chunks(start: int, stop: int, block: int, device: torch.device) -> Iterator
         first += count
 
 
-def _grid(part: _Tensor, first: int, count: int, block: int, low: int, dtype: torch.dtype) -> _Tensor:
+def _grid(part: Tensor, first: int, count: int, block: int, low: int, dtype: torch.dtype) -> Tensor:
     """Lay a run of elements that begins at position `low` out as [count, block], zeros around it."""
     whole = part.numel() == count * block
     if whole and part.dtype == dtype:
@@ -124,7 +124,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _bucket_sums(grid: _Tensor, buckets: int) -> _Tensor:
+def _bucket_sums(grid: Tensor, buckets: int) -> Tensor:
     """Signed sums per bucket before block sign and rotation: [rows, block] to float64 [rows, buckets]."""
     rows, block = grid.shape
     order, sign, _, _ = _lane_tables(block, buckets, grid.device)
@@ -133,7 +133,7 @@ def _bucket_sums(grid: _Tensor, buckets: int) -> _Tensor:
     return ordered.view(rows, buckets, block // buckets).sum(-1, dtype=torch.float64)
 
 
-def _turn(sums: _Tensor, first: int, buckets: int) -> _Tensor:
+def _turn(sums: Tensor, first: int, buckets: int) -> Tensor:
     """Apply block sign and rotation to the rows, which are the blocks from `first` on."""
     last = first + sums.shape[0]
     sign = _signs(_BLOCK_SIGN, first, last, torch.float64)
@@ -143,7 +143,7 @@ def _turn(sums: _Tensor, first: int, buckets: int) -> _Tensor:
     return turned.mul_(sign.to(sums.device)[:, None])
 
 
-def sketch(values: _Tensor, numel: int, offset: int = 0, buckets: int = BUCKETS) -> _Tensor:
+def sketch(values: Tensor, numel: int, offset: int = 0, buckets: int = BUCKETS) -> Tensor:
     """Sketch of a run of a tensor's elements.
 
     Args:
@@ -164,8 +164,8 @@ def sketch(values: _Tensor, numel: int, offset: int = 0, buckets: int = BUCKETS)
     return total
 
 
-def sketch_rows(rows: _Tensor, buckets: int = BUCKETS) -> _Tensor:
-    """Sketches of several whole tensors of one size: [tensors, numel <= 65536] to float64 [tensors, buckets]."""
+def sketch_rows(rows: Tensor, buckets: int = BUCKETS) -> Tensor:
+    """Sketches of whole tensors of one size: [tensors, numel <= 65536] to float64 [tensors, buckets]."""
     count, numel = rows.shape
     block = block_size(numel, buckets)
     grid = torch.zeros((count, block), dtype=_wide(rows.dtype), device=rows.device)
@@ -175,7 +175,7 @@ def sketch_rows(rows: _Tensor, buckets: int = BUCKETS) -> _Tensor:
     return sums.roll(rotation, 1).mul_(float(_signs(_BLOCK_SIGN, 0, 1, torch.float64)))
 
 
-def sketch_at(values: _Tensor, index: _Tensor, numel: int, buckets: int = BUCKETS) -> _Tensor:
+def sketch_at(values: Tensor, index: Tensor, numel: int, buckets: int = BUCKETS) -> Tensor:
     """Sketch of elements anywhere in a tensor: `values[n]` stands at flat position `index[n]`."""
     block = block_size(numel, buckets)
     _, _, bucket, sign = _lane_tables(block, buckets, values.device)
@@ -191,7 +191,7 @@ def sketch_at(values: _Tensor, index: _Tensor, numel: int, buckets: int = BUCKET
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 
 
-def words(values: _Tensor) -> tuple[_Tensor, int]:
+def words(values: Tensor) -> tuple[Tensor, int]:
     """Read contiguous values, last dimension kept, as signed words; also how many words an element has."""
     if values.is_complex():
         values = torch.view_as_real(values).flatten(-2)
@@ -200,14 +200,14 @@ def words(values: _Tensor) -> tuple[_Tensor, int]:
     return values.view(_WORDS[values.element_size()]), max(1, values.element_size() // 4)
 
 
-def _weighted(grid: _Tensor, weights: _Tensor) -> _Tensor:
+def _weighted(grid: Tensor, weights: Tensor) -> Tensor:
     """Row sums of grid * weights, in int64 that wraps."""
     if grid.device.type == "cpu":
         return torch.mv(grid, weights)
     return (grid * weights).sum(1)
 
 
-def digest(values: _Tensor, offset: int = 0) -> _Tensor:
+def digest(values: Tensor, offset: int = 0) -> Tensor:
     """Digest of a run of a tensor's elements, as int64 [2] of the same bits, on the device of `values`.
 
     Args:
@@ -226,7 +226,7 @@ def digest(values: _Tensor, offset: int = 0) -> _Tensor:
     return total
 
 
-def digest_rows(rows: _Tensor) -> _Tensor:
+def digest_rows(rows: Tensor) -> Tensor:
     """Digests of several whole tensors of one size, at most 65536 words each: int64 [tensors, 2]."""
     read, _ = words(rows)
     wide = read.to(torch.int64)
@@ -236,7 +236,7 @@ def digest_rows(rows: _Tensor) -> _Tensor:
     return torch.stack([_weighted(wide, lane[:size]) * b for lane, b in zip(lanes, blocks, strict=True)], 1)
 
 
-def digest_at(values: _Tensor, index: _Tensor) -> _Tensor:
+def digest_at(values: Tensor, index: Tensor) -> Tensor:
     """Digest of elements anywhere in a tensor: `values[n]` stands at flat position `index[n]`."""
     read, parts = words(values)
     step = torch.arange(parts, dtype=torch.int64, device=values.device)

@@ -41,7 +41,7 @@ def _foreign() -> bool:
     """Say whether torch only pretends to compute: tracing, exporting, capturing, or inside functorch."""
     if torch._C._get_tracing_state() is not None or torch._C._functorch.peek_interpreter_stack() is not None:
         return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 class Guard:
@@ -65,7 +65,7 @@ class Guard:
     @property
     def busy(self) -> bool:
         """Whether this thread is in recorder work."""
-        return getattr(self._local, "busy", False)
+        return bool(getattr(self._local, "busy", False))
 
     def __call__(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap work; the wrapped function returns None where it failed or was not run."""

@@ -81,6 +81,7 @@ class _Installed:
             session.imported,
             session.leave_forward,
             session.observe,
+            session.taken,
         ):
             setattr(self, work.__name__, self.guard(work))
 
@@ -111,12 +112,12 @@ def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         _here().before_step(optimizer, closure=callable(closure))
 
 
-def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+def _after_step(optimizer: Any, *_: Any) -> None:
     if not _is_compiling():
         _here().after_step(optimizer)
 
 
-def _enter(module: Any, args: Any) -> None:
+def _enter(*_: Any) -> None:
     if _is_compiling():
         return
     depth = _depth.value
@@ -163,9 +164,8 @@ def _wrap_scaler() -> None:
         if not self.is_enabled():
             return original(self, optimizer, *args, **kwargs)
         here = _here()
-        before = here.session.steps_of(optimizer)
-        scale = self._scale
-        here.before_scaled_step(None if scale is None else float(scale))
+        before = here.taken(optimizer)
+        here.before_scaled_step(self._scale)
         result = original(self, optimizer, *args, **kwargs)
         here.after_scaled_step(optimizer, before)
         return result
@@ -208,8 +208,28 @@ def _wrap_exits(finish: Callable[[], Any]) -> None:
         finish()
         leave(status)
 
-    os._exit = _exit  # type: ignore[assignment]
+    os._exit = _exit
     atexit.register(finish)
+
+
+def _stay_unannounced() -> None:
+    """Keep torch.compile from warning the program of module hooks that are only the recorder's."""
+    module = torch.nn.modules.module
+    ours = {
+        name: len(getattr(module, name))
+        for name in (
+            "_global_backward_pre_hooks",
+            "_global_backward_hooks",
+            "_global_forward_pre_hooks",
+            "_global_forward_hooks",
+        )
+    }
+
+    def _has_any_global_hook() -> bool:
+        return any(len(getattr(module, name)) > count for name, count in ours.items())
+
+    if hasattr(module, "_has_any_global_hook"):
+        module._has_any_global_hook = unseen(_has_any_global_hook)
 
 
 def _after_fork() -> None:
@@ -237,6 +257,7 @@ def install(module: Any, settings: Settings) -> None:
     register_optimizer_step_post_hook(unseen(_after_step))
     torch.nn.modules.module.register_module_forward_pre_hook(unseen(_enter))
     torch.nn.modules.module.register_module_forward_hook(unseen(_leave), with_kwargs=True, always_call=True)
+    _stay_unannounced()
     _note_optimizers()
     _wrap_backward()
     _wrap_scaler()

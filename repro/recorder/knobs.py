@@ -24,7 +24,7 @@ class Knob(NamedTuple):
     accelerators: tuple[str, ...]
     """Where it matters: `cpu`, `cuda`, `rocm`."""
     when: str
-    """When it must be set to count: before the process `start`s, at the `import` of torch, or at `any` time."""
+    """When it must be set: before the process `start`s, before the `import` of torch, or at `any` time."""
     strict: str | None
     """Value that makes runs repeat, where there is one that is agreed on."""
     source: str

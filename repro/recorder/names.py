@@ -6,15 +6,15 @@ import gc
 import hashlib
 import json
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Module
 
 __all__ = ["ModelView", "canonical"]
 
-_Module = torch.nn.Module
-_Tensor = torch.Tensor
 
 _ANYWHERE = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _INNER = {
@@ -35,12 +35,12 @@ def canonical(name: str) -> str:
     return name
 
 
-def _live_modules() -> list[_Module]:
+def _live_modules() -> list[Module]:
     # type(), not isinstance: a proxy answers isinstance with code of its own.
-    return [o for o in gc.get_objects() if issubclass(type(o), _Module) and "_modules" in vars(o)]
+    return [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in vars(o)]
 
 
-def _class_of(module: _Module) -> type:
+def _class_of(module: Module) -> type:
     """The class the program wrote: fully_shard puts one of its own in front of it."""
     kind = type(module)
     if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
@@ -48,7 +48,7 @@ def _class_of(module: _Module) -> type:
     return kind
 
 
-def _unwrapped(module: _Module) -> _Module:
+def _unwrapped(module: Module) -> Module:
     while (inner := _INNER.get(type(module).__name__)) is not None and inner in module._modules:
         module = module._modules[inner]
     return module
@@ -58,7 +58,7 @@ def _plain(value: Any) -> bool:
     return isinstance(value, _SCALARS) or (isinstance(value, tuple) and all(map(_plain, value)))
 
 
-def _row(name: str, module: _Module) -> list[Any]:
+def _row(name: str, module: Module) -> list[Any]:
     kind = _class_of(module)
     attributes = [
         [key, repr(value)]
@@ -74,19 +74,21 @@ class ModelView:
     Holds no tensor and no module alive.
 
     Args:
-        optimized: parameters of each optimizer, per group.
+        optimized: parameters of each optimizer, per group, by the optimizer's number.
         called: modules that the program called from outside any other module.
     """
 
-    def __init__(self, optimized: Sequence[Sequence[Sequence[_Tensor]]], called: Iterable[_Module]) -> None:
-        self._names: dict[int, tuple[weakref.ref[_Tensor], str]] = {}
+    def __init__(self, optimized: Mapping[int, Sequence[Sequence[Tensor]]], called: Iterable[Module]) -> None:
+        self._names: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self.replicas: frozenset[str] = frozenset()
         """Names that DDP keeps equal on every rank."""
-        roots = _relevant_roots({id(p): p for groups in optimized for group in groups for p in group}, called)
+        roots = _relevant_roots(
+            {id(p) for groups in optimized.values() for group in groups for p in group}, called
+        )
         self.cls = _class_of(_unwrapped(roots[0])).__name__ if roots else None
         self.rows = [_row(name, module) for root in roots for name, module in root.named_modules()]
         self._collect(roots)
-        self.orphans = sum(self._name_orphans(number, groups) for number, groups in enumerate(optimized))
+        self.orphans = sum(self._name_orphans(number, groups) for number, groups in optimized.items())
         """How many parameters of optimizers belong to no module."""
 
     @property
@@ -95,9 +97,9 @@ class ModelView:
         text = json.dumps(self.rows, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
-    def _collect(self, roots: Sequence[_Module]) -> None:
-        self.parameters: list[tuple[str, weakref.ref[_Tensor]]] = []
-        self.buffers: list[tuple[str, weakref.ref[_Tensor]]] = []
+    def _collect(self, roots: Sequence[Module]) -> None:
+        self.parameters: list[tuple[str, weakref.ref[Tensor]]] = []
+        self.buffers: list[tuple[str, weakref.ref[Tensor]]] = []
         taken: set[str] = set()
         replicas = set()
         for number, root in enumerate(roots):
@@ -123,7 +125,7 @@ class ModelView:
                         replicas.add(name)
         self.replicas = frozenset(replicas)
 
-    def _name_orphans(self, number: int, groups: Sequence[Sequence[_Tensor]]) -> int:
+    def _name_orphans(self, number: int, groups: Sequence[Sequence[Tensor]]) -> int:
         count = 0
         for at, group in enumerate(groups):
             for position, tensor in enumerate(group):
@@ -134,13 +136,13 @@ class ModelView:
                     count += 1
         return count
 
-    def name(self, tensor: _Tensor) -> str | None:
+    def name(self, tensor: Tensor) -> str | None:
         """Return the name of a tensor, or None for one that was not there when the model was looked at."""
         known = self._names.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
 
-def _relevant_roots(optimized: dict[int, _Tensor], called: Iterable[_Module]) -> list[_Module]:
+def _relevant_roots(optimized: set[int], called: Iterable[Module]) -> list[Module]:
     modules = _live_modules()
     children = {id(child) for module in modules for child in module._modules.values() if child is not None}
     wanted = {id(module) for module in called}

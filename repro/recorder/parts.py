@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from . import fingerprint as kernels
 from .emit import hexed
@@ -30,7 +31,6 @@ _T = TypeVar("_T")
 Later = Callable[[], _T]
 """A result whose kernels are started; calling it waits for them, so that a step waits once."""
 
-_Tensor = torch.Tensor
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _SMALL = 65536
 
@@ -38,22 +38,22 @@ _SMALL = 65536
 class Part(NamedTuple):
     """What one rank holds of a tensor."""
 
-    values: _Tensor | None
+    values: Tensor | None
     """1-d, contiguous, without gradient; None for a kind of tensor that is not understood."""
     shape: tuple[int, ...]
     dtype: torch.dtype
-    count: int
+    held: int
     """Elements held here."""
     numel: int
     """Elements of the whole."""
     offset: int | None = 0
-    """Flat position of the first one; None where they are strided, and `index` holds every position."""
-    index: _Tensor | None = None
+    """Flat position of the first one; None where they are strided, and `positions` holds each."""
+    positions: Tensor | None = None
     spec: str | None = None
     replica: bool = False
 
 
-def _flat(tensor: _Tensor) -> _Tensor:
+def _flat(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -62,22 +62,22 @@ def _flat(tensor: _Tensor) -> _Tensor:
     return tensor.resolve_conj().resolve_neg().reshape(-1)
 
 
-def _is_dtensor(tensor: _Tensor) -> bool:
+def _is_dtensor(tensor: Tensor) -> bool:
     return hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements")
 
 
-def _known(tensor: _Tensor) -> bool:
+def _known(tensor: Tensor) -> bool:
     plain = type(tensor) in _PLAIN or not hasattr(type(tensor), "__torch_dispatch__")
     return plain and tensor.device.type != "meta" and not tensor.is_quantized and _readable(tensor.dtype)
 
 
 def _readable(dtype: torch.dtype) -> bool:
     return (
-        dtype.is_complex or dtype == torch.bool or dtype.itemsize in (1, 2, 4, 8) and "x2" not in str(dtype)
+        dtype.is_complex or dtype == torch.bool or (dtype.itemsize in (1, 2, 4, 8) and "x2" not in str(dtype))
     )
 
 
-def local_part(tensor: _Tensor) -> Part:
+def local_part(tensor: Tensor) -> Part:
     """Describe the elements of a tensor that are here; of a DTensor, those of its local shard."""
     if _is_dtensor(tensor):
         return _shard(tensor)
@@ -102,12 +102,12 @@ def _shard(tensor: Any) -> Part:
     if tuple(shape[1:]) == whole[1:]:
         return part._replace(offset=start[0] * math.prod(whole[1:]) if start else 0)
     spec = hashlib.sha256(repr((tuple(start), tuple(shape))).encode("ascii")).hexdigest()
-    return part._replace(offset=None, index=_positions(whole, shape, start, local.device), spec=spec)
+    return part._replace(offset=None, positions=_positions(whole, shape, start, local.device), spec=spec)
 
 
 def _positions(
     whole: Sequence[int], shape: Sequence[int], start: Sequence[int], device: torch.device
-) -> _Tensor:
+) -> Tensor:
     """Flat positions in the whole of a box of elements."""
     index = torch.zeros(tuple(shape), dtype=torch.int64, device=device)
     stride = math.prod(whole)
@@ -122,19 +122,19 @@ def _measurable(part: Part) -> bool:
     return part.values is not None and (part.dtype.is_floating_point or part.dtype.is_complex)
 
 
-def _real(values: _Tensor) -> _Tensor:
+def _real(values: Tensor) -> Tensor:
     return torch.view_as_real(values).flatten() if values.is_complex() else values
 
 
 def norms(parts: Sequence[Part]) -> Later[list[float | None]]:
-    """Euclidean norm of each local part, in as few kernels and transfers as can be; None where it has none."""
+    """Euclidean norm of each local part, None where it has none; in as few kernels as can be."""
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for at, part in enumerate(parts):
         if _measurable(part) and part.values is not None:
             groups.setdefault((part.values.device, part.dtype), []).append(at)
-    measured: list[tuple[list[int], _Tensor]] = []
+    measured: list[tuple[list[int], Tensor]] = []
     for (_, dtype), members in groups.items():
-        values = [_real(parts[at].values) for at in members]  # type: ignore[arg-type]
+        values = [_real(parts[at].values) for at in members]
         if dtype.is_floating_point and dtype.itemsize < 4:
             values = [value.to(torch.float32) for value in values]
         measured.append((members, torch.stack(torch._foreach_norm(values)).to(torch.float64)))
@@ -165,10 +165,10 @@ def _batches(parts: Sequence[Part], members: Iterable[int]) -> tuple[list[list[i
     return list(groups.values()), single
 
 
-def _gathered(pieces: list[tuple[list[int], _Tensor]]) -> tuple[list[int], _Tensor]:
+def _gathered(pieces: list[tuple[list[int], Tensor]]) -> tuple[list[int], Tensor]:
     """Bring results of one kind to the host in one piece per device."""
     order = [at for members, _ in pieces for at in members]
-    by_device: dict[torch.device, list[_Tensor]] = {}
+    by_device: dict[torch.device, list[Tensor]] = {}
     for _, rows in pieces:
         by_device.setdefault(rows.device, []).append(rows)
     if len(by_device) == 1:
@@ -179,17 +179,17 @@ def _gathered(pieces: list[tuple[list[int], _Tensor]]) -> tuple[list[int], _Tens
 def digests(parts: Sequence[Part]) -> Later[list[str | None]]:
     """`repro-dg1` of each part as 32 hex digits; None for a kind of tensor that is not understood."""
     batches, single = _batches(parts, (at for at, part in enumerate(parts) if part.values is not None))
-    pieces: list[tuple[list[int], _Tensor]] = []
+    pieces: list[tuple[list[int], Tensor]] = []
     for members in batches:
-        stacked = torch.stack([parts[at].values for at in members])  # type: ignore[misc]
+        stacked = torch.stack([parts[at].values for at in members])
         pieces.append((members, kernels.digest_rows(stacked)))
     for at in single:
         part = parts[at]
         assert part.values is not None
-        if part.index is None:
+        if part.positions is None:
             row = kernels.digest(part.values, part.offset or 0)
         else:
-            row = kernels.digest_at(part.values, part.index)
+            row = kernels.digest_at(part.values, part.positions)
         pieces.append(([at], row[None]))
     total = len(parts)
 
@@ -207,12 +207,12 @@ def digests(parts: Sequence[Part]) -> Later[list[str | None]]:
 _MASK = (1 << 64) - 1
 
 
-def _sketched(part: Part, buckets: int) -> _Tensor:
+def _sketched(part: Part, buckets: int) -> Tensor:
     assert part.values is not None
     values, wider = _real(part.values), 2 if part.dtype.is_complex else 1
-    if part.index is None:
+    if part.positions is None:
         return kernels.sketch(values, part.numel * wider, (part.offset or 0) * wider, buckets)
-    index = part.index
+    index = part.positions
     if wider == 2:
         index = (index[:, None] * 2 + torch.arange(2, dtype=torch.int64, device=index.device)).reshape(-1)
     return kernels.sketch_at(values, index, part.numel * wider, buckets)
@@ -220,9 +220,9 @@ def _sketched(part: Part, buckets: int) -> _Tensor:
 
 def _sketches(parts: Sequence[Part], divide: float | None) -> Later[list[str | None]]:
     batches, single = _batches(parts, (at for at, part in enumerate(parts) if _measurable(part)))
-    pieces: list[tuple[list[int], _Tensor]] = []
+    pieces: list[tuple[list[int], Tensor]] = []
     for members in batches:
-        stacked = torch.stack([_real(parts[at].values) for at in members])  # type: ignore[arg-type]
+        stacked = torch.stack([_real(parts[at].values) for at in members])
         pieces.append((members, kernels.sketch_rows(stacked)))
     pieces += [([at], _sketched(parts[at], kernels.BUCKETS)[None]) for at in single]
     total = len(parts)
@@ -240,7 +240,7 @@ def _sketches(parts: Sequence[Part], divide: float | None) -> Later[list[str | N
     return get
 
 
-def sketch_sum(parts: Sequence[Part], buckets: int) -> _Tensor:
+def sketch_sum(parts: Sequence[Part], buckets: int) -> Tensor:
     """Sum of the parts' sketches: float64 [buckets] on the CPU."""
     total = torch.zeros(buckets, dtype=torch.float64, device="cpu")
     for part in parts:
@@ -249,12 +249,12 @@ def sketch_sum(parts: Sequence[Part], buckets: int) -> _Tensor:
     return total
 
 
-def floats_text(values: _Tensor) -> str:
+def floats_text(values: Tensor) -> str:
     """Float64 on the CPU as base64 of their little-endian bytes."""
     return base64.b64encode(raw_bytes(values)).decode("ascii")
 
 
-def raw_bytes(tensor: _Tensor) -> bytes:
+def raw_bytes(tensor: Tensor) -> bytes:
     """Bytes of a contiguous tensor on the host; needs no numpy."""
     tensor = tensor.contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
@@ -263,7 +263,7 @@ def raw_bytes(tensor: _Tensor) -> bytes:
 def _bad(part: Part, norm: float | None) -> int:
     if norm is None or math.isfinite(norm) or part.values is None:
         return 0
-    return part.values.numel() - int(torch.isfinite(part.values).sum())
+    return int((~torch.isfinite(part.values)).sum())
 
 
 def _nothing(count: int) -> Later[list[Any]]:
@@ -271,7 +271,7 @@ def _nothing(count: int) -> Later[list[Any]]:
 
 
 def fingerprints(
-    named: Sequence[tuple[str, _Tensor]],
+    named: Sequence[tuple[str, Tensor]],
     *,
     full: bool,
     sketch: bool = True,
@@ -313,15 +313,15 @@ def fingerprints(
 
 
 def _described(part: Part, *, replica: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {"shape": list(part.shape), "dtype": str(part.dtype)[6:], "n": part.count}
+    entry: dict[str, Any] = {"shape": list(part.shape), "dtype": str(part.dtype)[6:], "n": part.held}
     if part.values is not None:
-        entry.update({"off": part.offset} if part.index is None else {"idx": part.spec})
+        entry.update({"off": part.offset} if part.positions is None else {"idx": part.spec})
     if replica:
         entry["rep"] = 1
     return entry
 
 
-def short_forms(tensors: Sequence[_Tensor]) -> Later[list[list[Any]]]:
+def short_forms(tensors: Sequence[Tensor]) -> Later[list[list[Any]]]:
     """`[shape, dtype, digest]` of each tensor, of a DTensor its local part."""
     parts = [local_part(tensor) for tensor in tensors]
     exact = digests(parts)

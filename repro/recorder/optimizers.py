@@ -1,0 +1,92 @@
+"""The optimizers of the program: which there are, what they hold, how often they stepped."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .emit import hexed
+
+__all__ = ["Known", "Optimizers"]
+
+
+class Known:
+    """An optimizer that was created or seen to step. Does not keep it alive."""
+
+    def __init__(self, number: int, optimizer: Optimizer) -> None:
+        self.number = number
+        self.taken = 0
+        self.ref = weakref.ref(optimizer)
+        self._versions: list[int] | None = None
+
+    def groups(self) -> list[list[Tensor]]:
+        """Return its parameters per group; none where it is gone."""
+        optimizer = self.ref()
+        return [] if optimizer is None else [list(group["params"]) for group in optimizer.param_groups]
+
+    def is_hooked(self) -> bool:
+        """Say whether torch calls step hooks for it; wrappers that only look like optimizers have none."""
+        optimizer = self.ref()
+        return optimizer is not None and bool(getattr(type(optimizer).step, "hooked", False))
+
+    def watch(self) -> None:
+        """Remember how often each parameter was written to so far."""
+        self._versions = [p._version for group in self.groups() for p in group]
+
+    def was_written(self) -> bool:
+        """Say whether a parameter was written to since `watch`, with no step taken since."""
+        return self._versions is not None and self._versions != [p._version for g in self.groups() for p in g]
+
+    def take(self) -> dict[str, Any]:
+        """Count a step, and describe it as the trace does."""
+        optimizer = self.ref()
+        assert optimizer is not None
+        taken, self.taken, self._versions = self.taken, self.taken + 1, None
+        return {"i": self.number, "cls": type(optimizer).__name__, "k": taken, "hyper": _hyper(optimizer)}
+
+
+class Optimizers:
+    """Every optimizer, numbered in the order they were created or first seen."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Known] = {}
+        self._count = 0
+
+    def find(self, optimizer: Optimizer) -> Known:
+        """Return what is known of an optimizer, which becomes known if it was not."""
+        known = self._known.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            known = self._known[id(optimizer)] = Known(self._count, optimizer)
+            self._count += 1
+        return known
+
+    def alive(self) -> list[Known]:
+        """Return those that still exist."""
+        return [known for known in self._known.values() if known.ref() is not None]
+
+
+def _setting(value: Any) -> Any:
+    """A hyper-parameter as a JSON value, or Ellipsis for what is no plain setting."""
+    if isinstance(value, Tensor):
+        return hexed(float(value)) if value.numel() == 1 else ...
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return hexed(value)
+    if isinstance(value, (tuple, list)):
+        items = [_setting(item) for item in value]
+        return ... if ... in items else items
+    return ...
+
+
+def _hyper(optimizer: Optimizer) -> list[dict[str, Any]]:
+    groups = []
+    for group in optimizer.param_groups:
+        settings = {
+            key: _setting(value) for key, value in group.items() if key not in ("params", "param_names")
+        }
+        groups.append({str(key): value for key, value in settings.items() if value is not ...})
+    return groups
