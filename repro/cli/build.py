@@ -11,7 +11,7 @@ from repro.build.build import build_image
 from repro.build.plan import make_plan
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.flow import file_cache, locked_project
+from repro.cli.project import file_cache, locked_project
 from repro.report.words import count, size
 
 __all__ = ["command"]

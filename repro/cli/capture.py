@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from repro.adapters.clock import SystemClock
-from repro.adapters.probe import probe_host
 from repro.adapters.publish import publish
 from repro.adapters.tracefiles import open_trace
 from repro.attest.sign import run_payload, sign
@@ -15,9 +14,10 @@ from repro.bundle import BUNDLE_SUFFIX
 from repro.capture import Captured, capture
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.flow import Ready, locked_project, ready
+from repro.cli.flow import Ready, ready
+from repro.cli.machine import facts_of_run
 from repro.cli.pilot import record_pilot, scratch
-from repro.cli.project import Locked, Written
+from repro.cli.project import Locked, Written, locked_project
 from repro.cli.runs import next_sequence
 from repro.cli.signing import open_signer
 from repro.compare import compare_resume, self_replay
@@ -52,7 +52,7 @@ def _captured(
         accelerator=name,
         documents={"repro.yaml": written.data, **locked.documents},
         image=opened.image,
-        host=probe_host(opened.engine),
+        host=facts_of_run(run, opened.engine),
         reproduced_itself=repeated,
         resumed_exactly=resumed,
         sequence=sequence,

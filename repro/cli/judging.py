@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from repro.adapters.probe import probe_host
 from repro.adapters.publish import publish
 from repro.adapters.tracefiles import open_trace
 from repro.cli.flow import Ready
+from repro.cli.machine import facts_of_run
 from repro.cli.project import Locked, Written
-from repro.comparability import comparability
 from repro.compare import compare
 from repro.digest import digest_bytes, pretty_json
 from repro.facts import input_facts
@@ -59,7 +58,7 @@ def judge(
     """
     manifest = verified.manifest
     accelerator = manifest.accelerator
-    host = probe_host(opened.engine)
+    host = facts_of_run(replayed, opened.engine)
     target_facts = input_facts(
         signed[0].spec, signed[1].lock, accelerator, environment=manifest.environment, host=manifest.host
     )
@@ -70,7 +69,6 @@ def judge(
         open_trace(run, manifest.phases),
         open_trace(replayed.folder, replayed.phases),
         tolerance=manifest.tolerance,
-        environment=comparability(manifest, opened.image, host),
         locks=tuple(digest_bytes(locked.documents["repro.lock"]) for _, locked in (signed, now)),
         facts=(target_facts, candidate_facts),
     )

@@ -9,15 +9,15 @@ import click
 
 from repro.adapters.basefinder import MachineBaseFinder
 from repro.adapters.files import write_together
-from repro.adapters.git import GitTree
+from repro.adapters.git import GitCommand
 from repro.adapters.pip.resolve import PipResolver
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.flow import artifact_places, file_cache
-from repro.cli.project import Written, choose, read_lock, read_spec
+from repro.cli.project import Written, choose, file_cache, read_lock, read_spec
 from repro.lock import Lock
 from repro.report.words import count, size
 from repro.resolve import LockResult, check, lock
+from repro.resolve.places import places
 
 __all__ = ["command"]
 
@@ -31,8 +31,14 @@ def _previous(root: Path) -> Lock | None:
 
 def _check(written: Written, names: list[str], *, deep: bool, as_json: bool) -> int:
     locked = read_lock(written.root, [])
-    places = artifact_places(written.root, locked.lock)
-    freshness = check(written.spec, locked.lock, written.root, places=places, accelerators=names, deep=deep)
+    freshness = check(
+        written.spec,
+        locked.lock,
+        written.root,
+        places=places(locked.lock, written.root, file_cache()),
+        accelerators=names,
+        deep=deep,
+    )
     if as_json:
         print_json({"fresh": freshness.fresh, "reasons": freshness.reasons, "unread": freshness.unread})
     elif freshness.fresh:
@@ -104,7 +110,7 @@ def command(
             architecture=ARCHITECTURES.get(platform.machine(), platform.machine()),
             resolver=PipResolver(file_cache()),
             base_finder=MachineBaseFinder(),
-            git=GitTree(),
+            git=GitCommand(),
             progress=console,
             previous=_previous(written.root),
             upgrade=() if upgrade else (packages or None),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from repro.adapters.clock import SystemClock
 from repro.cli.console import Console
-from repro.cli.flow import Ready, file_cache
+from repro.cli.flow import Ready
+from repro.cli.project import file_cache
 from repro.run import PilotRun, require_artifacts, run_pilot
 
 __all__ = ["record_pilot", "scratch"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +10,23 @@ import click
 from pydantic import ValidationError
 
 from repro import strictjson, strictyaml
+from repro.adapters.cache import FileCache, cache_folder
 from repro.errors import LockError, SpecError, TrustError
 from repro.lock import Lock
+from repro.resolve import check
+from repro.resolve.places import places
 from repro.spec import Spec
 
-__all__ = ["Locked", "Written", "choose", "parse_lock", "read_lock", "read_spec"]
+__all__ = [
+    "Locked",
+    "Written",
+    "choose",
+    "file_cache",
+    "locked_project",
+    "parse_lock",
+    "read_lock",
+    "read_spec",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +131,30 @@ def choose(spec: Spec, accelerator: str | None) -> str:
             remedy=f"add it to repro.yaml, or choose with -a {names[0]}",
         )
     return accelerator
+
+
+def file_cache() -> FileCache:
+    """Open this person's cache of content-addressed files."""
+    return FileCache(cache_folder(os.environ))
+
+
+def locked_project(root: Path, accelerator: str | None) -> tuple[Written, Locked, str]:
+    """Read a project whose lock is fresh, and the name of the accelerator to work on.
+
+    Raises:
+        SpecError: `repro.yaml` has flaws.
+        LockError: `lock-missing`, `lock-invalid`, or `lock-stale` with every reason.
+    """
+    written = read_spec(root)
+    name = choose(written.spec, accelerator)
+    locked = read_lock(root, [name])
+    where = places(locked.lock, written.root, file_cache())
+    freshness = check(written.spec, locked.lock, written.root, places=where, accelerators=[name])
+    if not freshness.fresh:
+        raise LockError(
+            "lock-stale",
+            "; ".join(freshness.reasons),
+            where=str(root / "repro.lock"),
+            remedy=f"lock again with `repro lock -a {name}`",
+        )
+    return written, locked, name

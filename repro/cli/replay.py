@@ -12,10 +12,10 @@ from repro.adapters.files import write_atomic
 from repro.attest.verify import Demands
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.flow import Ready, locked_project, ready
+from repro.cli.flow import Ready, ready
 from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
 from repro.cli.pilot import PHASES, scratch
-from repro.cli.project import Locked, Written, parse_lock
+from repro.cli.project import Locked, Written, locked_project, parse_lock
 from repro.cli.signing import open_signer
 from repro.cli.verifying import VERDICTS, say_verification, verify_folder
 from repro.errors import RunError

@@ -9,8 +9,9 @@ import click
 from repro.adapters.publish import publish
 from repro.cli import options
 from repro.cli.console import Console, print_json
-from repro.cli.flow import locked_project, ready
+from repro.cli.flow import ready
 from repro.cli.pilot import record_pilot, scratch
+from repro.cli.project import locked_project
 from repro.digest import pretty_json
 from repro.report.words import count, duration
 from repro.run import PilotRun, run_command
