@@ -5,7 +5,7 @@ The folder is called `resolve` because `repro/lock.py` is the noun.
 
 from __future__ import annotations
 
-from repro.resolve.check import Freshness, check
-from repro.resolve.lock import LockResult, lock
+from repro.resolve.freshness import Freshness, check
+from repro.resolve.locking import LockResult, lock
 
 __all__ = ["Freshness", "LockResult", "check", "lock"]

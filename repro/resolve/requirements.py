@@ -27,7 +27,7 @@ __all__ = ["Asked", "read_inputs"]
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _HASH = re.compile(r"\s--hash[= ](\S+)")
 _VCS = re.compile(r"(?:[^@\s]+\s*@\s*)?(?:git|hg|svn|bzr)\+")
-_URL = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _LOCAL = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(?:whl|zip|tar\.gz|tar\.bz2|tgz)$")
 _OPTION = re.compile(r"(--?[a-z-]+)(?:[= ]\s*(.*))?$|(-[A-Za-z])(\S.*)$")
 
@@ -40,6 +40,9 @@ _LONG = {
 }
 _HARMLESS = frozenset({"--only-binary", "--prefer-binary", "--require-hashes"})
 """What they ask for, every lock has."""
+
+RESERVED = ("default", "direct")
+"""Index names of the lock itself: pip's own default, and a wheel that is required by its URL."""
 
 # Families whose wheels for several accelerators share one public version.
 _BUILT_PER_ACCELERATOR = frozenset({"torch", "torchvision", "torchaudio", "torchtext", "triton", "jaxlib"})
@@ -72,23 +75,24 @@ class _Reader:
         if path in self.documents:
             return
         self.documents[path] = ""
-        kept = []
+        kept: list[str] = []
         for number, line in _lines(_text(self.root, path, place)):
-            here = f"{path}:{number}"
+            # A blank line for each that was taken out, so that the resolver counts lines as the person does.
+            kept += [""] * (number - 1 - len(kept))
             if line.startswith("-"):
-                kept += self._option(line, path, here, constraint=constraint)
+                kept.append(self._option(line, path, f"{path}:{number}", constraint=constraint))
             else:
                 kept.append(self._requirement(line, path, number, constraint=constraint))
         self.documents[path] = "".join(f"{line}\n" for line in kept)
 
-    def _option(self, line: str, path: str, here: str, *, constraint: bool) -> list[str]:
+    def _option(self, line: str, path: str, here: str, *, constraint: bool) -> str:
         match = _OPTION.match(line)
         name, value = (match[1] or match[3], (match[2] or match[4] or "").strip()) if match else (line, "")
         name = _LONG.get(name, name)
         if name in ("--requirement", "--constraint"):
             nested = _below(PurePosixPath(path).parent / value, here)
             self.read(nested, here, constraint=constraint or name == "--constraint")
-            return [f"{'-c' if name == '--constraint' else '-r'} {value}"]
+            return f"{'-c' if name == '--constraint' else '-r'} {value}"
         if name in ("--index-url", "--extra-index-url", "--find-links"):
             self.replaces_default |= name == "--index-url"
             self._index(value, path, flat=name == "--find-links")
@@ -108,7 +112,7 @@ class _Reader:
                 here,
                 "take it out; what concerns this machine belongs into pip's own configuration",
             )
-        return []
+        return ""
 
     def _index(self, value: str, path: str, *, flat: bool) -> None:
         if not _URL.match(value) or value.startswith("file:"):
@@ -128,7 +132,8 @@ class _Reader:
                 here,
                 "build a wheel of that commit once, serve it, and require the wheel",
             )
-        if _URL.match(text) or _LOCAL.match(text.split(";")[0].strip()):
+        bare = text.split(";")[0].strip()
+        if " @ " not in text and (_URL.match(bare) or _LOCAL.match(bare)):
             _refuse(
                 "nameless-requirement",
                 f"{text} is a file without the name of a package",
@@ -248,10 +253,30 @@ def _index_name(place: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", "-".join(words).lower()).strip("-._")[:64]
 
 
-def _declared(index: IndexSpec) -> WheelIndex:
-    return WheelIndex(
-        name=index.name, url=index.url, packages=tuple(canonicalize_name(name) for name in index.packages)
-    )
+def _declared(indexes: Sequence[IndexSpec]) -> list[WheelIndex]:
+    """Check the indexes of `repro.yaml` against each other."""
+    declared: list[WheelIndex] = []
+    bound: dict[str, str] = {}
+    for index in indexes:
+        if index.name in RESERVED or index.name in [other.name for other in declared]:
+            _refuse(
+                "index-name-taken",
+                f"the index name {index.name} stands for something else",
+                "accelerators.*.indexes",
+                f"choose a name of its own; {' and '.join(RESERVED)} are taken",
+            )
+        packages = tuple(canonicalize_name(name) for name in index.packages)
+        for name in packages:
+            if name in bound:
+                _refuse(
+                    "index-ambiguity",
+                    f"{name} is bound to {bound[name]} and to {index.name}",
+                    "accelerators.*.indexes",
+                    "bind it to one of them",
+                )
+            bound[name] = index.name
+        declared.append(WheelIndex(name=index.name, url=index.url, packages=packages))
+    return declared
 
 
 def _warnings(reader: _Reader, inputs: Inputs) -> Iterator[str]:
@@ -286,14 +311,15 @@ def read_inputs(
     Raises:
         LockError: `input-missing`, `input-outside-project`, `requirement-malformed`, `requirement-option`,
             `unhashable-vcs`, `unhashable-requirement`, `editable-requirement`, `nameless-requirement`,
-            `constraint-with-extras`, `constraint-by-url`, `credential-in-requirement`.
+            `constraint-with-extras`, `constraint-by-url`, `credential-in-requirement`, `index-name-taken`,
+            `index-ambiguity`.
     """
     reader = _Reader(root=root)
     for path in requirements:
         reader.read(path, "accelerators.*.requirements", constraint=False)
     for path in constraints:
         reader.read(path, "accelerators.*.constraints", constraint=True)
-    declared = [_declared(index) for index in indexes]
+    declared = _declared(indexes)
     inputs = Inputs(
         requirements=tuple(requirements),
         constraints=tuple(constraints),

@@ -88,6 +88,14 @@ def _unreachable(_: re.Match[str], _said: str, _tools: Mapping[str, str]) -> Rep
     )
 
 
+def _broken(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return NetworkError(
+        "index-broken",
+        f"a package index answers {match[1]} to what it offers itself",
+        remedy="try again later, or ask whoever runs the index",
+    )
+
+
 def _absent(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
     versions = (match[2] or "none").strip()
     wheels = f"versions with a fitting wheel: {versions}" if versions != "none" else "no version has one"
@@ -113,19 +121,21 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Explain], ...] = tuple(
         (r"Constraints cannot have extras", _constraint),
         (r"DO NOT MATCH THE HASHES", _hashes),
         (r"CERTIFICATE_VERIFY_FAILED|problem confirming the ssl certificate|SSLError", _untrusted),
-        (r"\b(401 \w+|403 \w+|407 [\w ]+) (?:Client )?Error|HTTP error (401|403|407)", _refused),
+        (r"\b(401|407) Client Error", _refused),
         (
             r"Failed to establish a new connection|Name or service not known|Connection refused|"
             r"Network is unreachable|[Tt]imed out|connection error|Connection aborted|Max retries exceeded|"
-            r"proxy connection error|Server Error",
+            r"proxy connection error",
             _unreachable,
         ),
-        (r"ResolutionImpossible|conflicting dependencies|The conflict is caused by", _conflict),
+        (r"\b((?!40[34])[45]\d\d) (?:Client|Server) Error", _broken),
+        (r"conflicting dependencies", _conflict),
         (
             r"satisfies the requirement (.+?)(?: \(from [^v][^)]*\))*(?: \(from versions: ([^)]*)\))?$",
             _absent,
         ),
         (r"No matching distribution found for (\S+)()", _absent),
+        (r"\b([45]\d\d) (?:Client|Server) Error", _broken),
     )
 )
 

@@ -183,8 +183,17 @@ class _Task:
             (self.folder / self.request["compiled"]).write_text(kept, encoding="utf-8")
 
     def _run(self, command: str, **more: Any) -> None:
-        code, said = self.tools.run(command, {**self.request, **more}, self.folder, lambda _: None)
-        if code:
+        silent: list[Mapping[str, Any]] = []
+
+        def on_event(event: Mapping[str, Any]) -> None:
+            if "silent" in event:
+                silent.append(event)
+
+        code, said = self.tools.run(command, {**self.request, **more}, self.folder, on_event)
+        if troubles := [event for event in silent if code or not event["absent"]]:
+            told = "\n".join(f"{event['why']} for url: {event['silent']}" for event in troubles)
+            said = f"{redact(told)}\n{said}"
+        if code or any(not event["absent"] for event in silent):
             raise explain(said, self.tools.versions)
 
     def _offers(self) -> dict[str, list[Offer]]:

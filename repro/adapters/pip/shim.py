@@ -123,7 +123,9 @@ class Survey:
             )
 
     def note(self, name: str, index: str, link: Any) -> None:
-        """Remember one file that an index offers for a package."""
+        """Remember a wheel that an index offers for a package. An index's own address is among its links."""
+        if not link.is_wheel:
+            return
         self.offers.setdefault(name, {})[f"{index} {link.url_without_fragment}"] = {
             "index": index,
             "url": link.url_without_fragment,
@@ -169,18 +171,28 @@ class _Noted:
             yield link
 
 
+def _tell_silence(link: Any, reason: Any, **_: Any) -> None:
+    """Report an index that gave no page. pip skips it, and takes the package from wherever else it may be.
+
+    404 says that the index has no such package; so does 403, where object storage serves the index.
+    """
+    status = getattr(getattr(reason, "response", None), "status_code", None)
+    say(silent=link.redacted_url, why=str(reason), absent=status in (403, 404))
+
+
 def _ask_indexes_apart(survey: Survey) -> None:
+    from pip._internal.index import collector
     from pip._internal.index.collector import CollectedSources, LinkCollector
     from pip._vendor.packaging.utils import canonicalize_name
 
     ask = LinkCollector.collect_sources
 
-    def collect(collector: Any, project_name: str, candidates_from_page: Any) -> Any:
+    def collect(asking: Any, project_name: str, candidates_from_page: Any) -> Any:
         name = canonicalize_name(project_name)
         pages: list[Any] = []
         flat: list[Any] = []
-        for index, scope in survey.sources(name, collector.search_scope):
-            alone = LinkCollector(session=collector.session, search_scope=scope)
+        for index, scope in survey.sources(name, asking.search_scope):
+            alone = LinkCollector(session=asking.session, search_scope=scope)
             found = ask(alone, project_name, candidates_from_page)
             note = functools.partial(survey.note, name, index)
             pages += [_Noted(source, note) for source in found.index_urls if source is not None]
@@ -188,6 +200,7 @@ def _ask_indexes_apart(survey: Survey) -> None:
         return CollectedSources(find_links=flat, index_urls=pages)
 
     _put(LinkCollector, "collect_sources", collect)
+    _put(collector, "_handle_get_simple_fail", _tell_silence)
 
 
 def _python(target: dict[str, Any]) -> Any:
@@ -253,11 +266,12 @@ def prepare_tools(request: dict[str, Any], _survey: Survey) -> int:
 
 def compile_inputs(request: dict[str, Any], survey: Survey) -> int:
     """Run pip-compile; write the pins, and what was offered for them."""
+    from pip._internal.exceptions import PipError
     from piptools.scripts.compile import cli
 
     _take_published_hashes()
     arguments = [
-        "--quiet",
+        "--verbose",
         "--no-config",
         "--no-header",
         "--no-emit-options",
@@ -278,6 +292,9 @@ def compile_inputs(request: dict[str, Any], survey: Survey) -> int:
         code = cli.main([*arguments, *request["requirements"]], standalone_mode=False)
     except SystemExit as stop:
         code = stop.code
+    except PipError as error:
+        sys.stdout.write(f"{error}\n")
+        code = 1
     if code:
         return int(code)
     compiled = Path(request["compiled"])

@@ -11,8 +11,8 @@ from repro.lock import AcceleratorLock, ArtifactLock, BaseLock, FileLock, Lock, 
 from repro.ports import BaseFinder, Git, Progress, Resolver
 from repro.resolve.artifacts import lock_path
 from repro.resolve.asked import asked_by_accelerator, asked_by_all
-from repro.resolve.check import accelerator_reasons
 from repro.resolve.files import IGNORED, hash_file
+from repro.resolve.freshness import accelerator_reasons
 from repro.resolve.packages import documents_of, lock_packages, platform_of
 from repro.resolve.source import source_files
 from repro.spec import ArtifactSpec, Spec
