@@ -1,4 +1,4 @@
-"""Fixtures for tests that need a container engine and the small base image."""
+"""Fixtures for several areas: a container engine, the small base image, wheels and a cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from parts import Parts
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.errors import EngineError
@@ -55,3 +56,11 @@ def private_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[st
     finally:
         subprocess.run([script, "stop"], env=environment, capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    """A maker of small parts, in a folder of its own."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    return Parts(folder)
