@@ -52,7 +52,7 @@ def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Co
     cache = file_cache()
     plan = make_plan(locked.lock, name)
     if kind == "host":
-        from repro.adapters.venv import HostRuntime
+        from repro.adapters.host_runtime import HostRuntime
 
         runtime = HostRuntime(plan, cache=cache, progress=console)
         yield Ready(project=_project(written, locked, name, None), runtime=runtime, image=None, engine=None)
