@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from pydantic import ValidationError
 
 from repro.attest.dsse import encode_base64, pae
 from repro.attest.envelope import seal
 from repro.bundle import PAYLOAD_TYPE
 from repro.digest import Digest, digest_bytes
+from repro.errors import TrustError
 from repro.lock import FileLock
 from repro.manifest import InputRecord, Manifest, parse_manifest
 from repro.ports import Signer, Timestamper
@@ -34,32 +38,41 @@ def run_payload(manifest: bytes) -> bytes:
     Everyone who signs a run signs these bytes, so that signatures can be counted together.
 
     Raises:
-        TrustError: where the bytes are no manifest.
+        TrustError: kind `E_MANIFEST` and others, where the bytes are no manifest that can be signed.
     """
     noun = parse_manifest(manifest, where=MANIFEST_NAME)
     files = signed_files(noun, manifest)
-    identity = noun.image.identity if noun.image else None
-    predicate = RunPredicate(
-        tool=Tool(name=noun.tool.name, version=noun.tool.version),
-        project=noun.project,
-        run_id=noun.run_id,
-        sequence=noun.sequence,
-        created_at=noun.created_at,
+    image_digest = Digest(noun.image.identity.manifest_digest) if noun.image else None
+    try:
+        return run_statement(_predicate(noun, files), [Digest(file.digest) for file in files], image_digest)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = f"no statement follows from it: {error.title} {place}: {first['msg']}"
+        raise TrustError("E_MANIFEST", message, where=MANIFEST_NAME) from None
+
+
+def _predicate(manifest: Manifest, files: Sequence[FileLock]) -> RunPredicate:
+    return RunPredicate(
+        tool=Tool(name=manifest.tool.name, version=manifest.tool.version),
+        project=manifest.project,
+        run_id=manifest.run_id,
+        sequence=manifest.sequence,
+        created_at=manifest.created_at,
         manifest=MANIFEST_NAME,
-        files=tuple(SignedFile(name=file.path, role=_role(file, noun), size=file.size) for file in files),
-        image=(
-            SignedImage(
-                name=f"{noun.project}:{noun.accelerator}", platform=f"{identity.os}/{identity.architecture}"
-            )
-            if identity
-            else None
-        ),
-        inputs=tuple(_input(record) for record in noun.inputs),
+        files=tuple(SignedFile(name=file.path, role=_role(file, manifest), size=file.size) for file in files),
+        image=_image(manifest),
+        inputs=tuple(_input(record) for record in manifest.inputs),
     )
-    return run_statement(
-        predicate,
-        [Digest(file.digest) for file in files],
-        Digest(identity.manifest_digest) if identity else None,
+
+
+def _image(manifest: Manifest) -> SignedImage | None:
+    if manifest.image is None:
+        return None
+    identity = manifest.image.identity
+    return SignedImage(
+        name=f"{manifest.project}:{manifest.accelerator}",
+        platform=f"{identity.os}/{identity.architecture}",
     )
 
 

@@ -312,3 +312,14 @@ def test_the_adapter_leaves_no_descriptor_open(tmp_path: Path) -> None:
         except TrustError:
             continue
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("changes", [{"project": ""}, {"project": "Pilot"}, {"run_id": ""}])
+def test_a_manifest_from_which_no_statement_follows(world: World, changes: dict[str, Any]) -> None:
+    statement = world.statement()
+    manifest = pretty_json(world.manifest_tree(**changes))
+    (world.run / "manifest.json").write_bytes(manifest)
+    statement["subject"][0]["digest"]["sha256"] = digest_bytes(manifest).removeprefix("sha256:")
+    statement["predicate"]["files"][0]["size"] = len(manifest)
+    world.sign_tree(statement)
+    assert world.verify().code == "E_MANIFEST"
