@@ -12,6 +12,8 @@ __all__ = [
     "accelerator",
     "as_json",
     "engine_runtime",
+    "optional_key",
+    "optional_trust",
     "passphrase_file",
     "project",
     "quiet",
@@ -78,17 +80,26 @@ def run_folder(function: F) -> F:
     return click.argument("run", type=FOLDER, metavar="RUN")(function)
 
 
-def trust(function: F) -> F:
-    """The reader's own trust policy."""
+def _trust(function: F, *, required: bool) -> F:
     return click.option(
         "--trust",
         "trust_file",
         type=FILE,
-        required=True,
+        required=required,
         envvar="REPRO_TRUST",
         show_envvar=True,
         help="Your own trust policy: never one that came with the run.",
     )(function)
+
+
+def trust(function: F) -> F:
+    """The reader's own trust policy."""
+    return _trust(function, required=True)
+
+
+def optional_trust(function: F) -> F:
+    """The reader's own trust policy, where the run is to be verified."""
+    return _trust(function, required=False)
 
 
 def passphrase_file(function: F) -> F:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from repro.attest.outcome import Verification
@@ -14,7 +14,7 @@ from repro.report.verification import MARKS
 from repro.report.words import count
 from repro.verdict import Verdict
 
-__all__ = ["summary_markdown", "verification_sentence"]
+__all__ = ["replays_markdown", "summary_markdown", "verification_sentence"]
 
 _MOST = 40
 """Rows that a table of a summary holds: whoever wants them all opens the report or the files."""
@@ -30,10 +30,14 @@ def verification_sentence(verification: Verification) -> str:
     return f"{passed} of {count(len(wanted), 'check')} passed{by}{first}"
 
 
-def _outcome(verification: Verification | None, verdict: Verdict | None) -> str:
-    """The first sentence: the outcome of the replay, else of the checks, else that nobody checked."""
-    if verdict is not None:
-        return f"**{verdict.outcome}**: {escaped(verdict.sentence)}"
+def _outcome(verification: Verification | None, verdicts: Mapping[str, Verdict]) -> str:
+    """The first sentence: the outcome of the replays, else of the checks, else that nobody checked."""
+    if verdicts:
+        names = {name: f" ({escaped(name, limit=80)})" if len(verdicts) > 1 else "" for name in verdicts}
+        return "  \n".join(
+            f"**{verdict.outcome}**{names[name]}: {escaped(verdict.sentence)}"
+            for name, verdict in islice(verdicts.items(), _MOST)
+        )
     if verification is not None:
         return f"**{verification.verdict}**: {escaped(verification_sentence(verification))}."
     return "**Not verified**: this is what the folder says of itself; `repro verify` checks it."
@@ -67,9 +71,9 @@ def _checks(verification: Verification) -> Iterator[str]:
     yield ""
 
 
-def _replay(verdict: Verdict) -> Iterator[str]:
+def _replay(name: str, verdict: Verdict) -> Iterator[str]:
     """Where it first differs, what limits it, what can explain it."""
-    yield f"### Replay: {verdict.outcome}"
+    yield f"### {escaped(name, limit=80)}: {verdict.outcome}"
     yield ""
     yield row("", "")
     yield row("---", "---")
@@ -96,20 +100,27 @@ def _ran(manifest: Manifest) -> Iterator[str]:
 def summary_markdown(
     manifest: Manifest, verification: Verification | None, verdict: Verdict | None, *, title: str
 ) -> str:
-    """Summarise a run: outcome first, then what the replay found, the checks, and what ran.
+    """Summarise a run and a replay of it; see `replays_markdown`."""
+    return replays_markdown(manifest, verification, {"Replay": verdict} if verdict else {}, title=title)
+
+
+def replays_markdown(
+    manifest: Manifest, verification: Verification | None, verdicts: Mapping[str, Verdict], *, title: str
+) -> str:
+    """Summarise a run: outcome first, then what replays found, the checks, and what ran.
 
     Args:
         manifest: the signed run.
         verification: what checking it found; None where nobody checked.
-        verdict: what replaying it came to; None where nobody replayed.
+        verdicts: what replaying it came to, by the replay's name.
         title: heading of the summary, such as the run's name.
 
     Returns:
-        GitHub-flavoured Markdown of a few tens of kilobytes at most, whatever the folder holds.
+        GitHub-flavoured Markdown, far below the 1 MiB that a step's summary may have, whatever the run is.
     """
-    lines = [f"## {escaped(title, limit=120)}", "", _outcome(verification, verdict), ""]
-    if verdict is not None:
-        lines += _replay(verdict)
+    lines = [f"## {escaped(title, limit=120)}", "", _outcome(verification, verdicts), ""]
+    for name, verdict in islice(verdicts.items(), _MOST // 4):
+        lines += _replay(name, verdict)
     if verification is not None:
         lines += _checks(verification)
     lines += _ran(manifest)
