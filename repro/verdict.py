@@ -47,6 +47,7 @@ Kind = Literal[
     "within-envelope",
     # cannot be told
     "beyond-horizon",
+    "device-rng-differs",
     "did-not-run",
     "environment-not-covered",
     "not-calibrated",
@@ -175,8 +176,8 @@ class EnvelopeSummary(Noun):
     """Negative controls used."""
     horizon: int
     """Last step at which every negative control still stands out; later steps are not judged."""
-    judged_steps: int
-    """Steps of the full phase up to the horizon."""
+    last_step: int
+    """Last step at which anything differed."""
     worst: tuple[TensorRatio, ...] = ()
     """Up to ten tensors, at the step of `statistic`."""
 

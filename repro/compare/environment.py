@@ -8,7 +8,7 @@ from typing import Any
 from repro.trace import PhaseTrace
 from repro.verdict import Comparability
 
-__all__ = ["portable_rng", "relation"]
+__all__ = ["device_rng", "portable_rng", "relation"]
 
 _STACK = ("python", "torch", "devices", "knobs", "rng_probe")
 """Members of a head that kernels, and so bits, can depend on."""
@@ -34,7 +34,19 @@ def relation(target: PhaseTrace, candidate: PhaseTrace) -> Comparability:
     return Comparability(relation="across" if reasons else "same", reasons=tuple(reasons))
 
 
+def _probes(phase: PhaseTrace) -> list[Mapping[str, Any]]:
+    return [file.head().get("rng_probe") or {} for file in phase.ranks]
+
+
 def portable_rng(target: PhaseTrace, candidate: PhaseTrace) -> bool:
     """Say whether one seed gives both the same numbers: whether their probes drew equal ones."""
-    pairs = zip(target.ranks, candidate.ranks, strict=True)
-    return all(a.head().get("rng_probe") == b.head().get("rng_probe") for a, b in pairs)
+    return _probes(target) == _probes(candidate)
+
+
+def device_rng(target: PhaseTrace, candidate: PhaseTrace) -> bool:
+    """Say whether one seed gives the accelerators of both the same numbers; true where there are none."""
+
+    def devices(phase: PhaseTrace) -> list[dict[str, Any]]:
+        return [{name: value for name, value in probe.items() if name != "cpu"} for probe in _probes(phase)]
+
+    return devices(target) == devices(candidate)

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from repro.compare.calibration import Pair, is_ordinary
+from repro.compare.conclude import Case
 from repro.compare.environment import portable_rng, relation
-from repro.compare.evidence import Evidence, Item
+from repro.compare.evidence import Evidence
 from repro.compare.explain import explain
 from repro.compare.judge import Judge
 from repro.compare.repeat import DEVIATIONS, repetition
 from repro.compare.walk import Walk
-from repro.compare.words import diverged, place, what
 from repro.errors import CompareError
-from repro.tolerance import MEASURED, Rule, ToleranceSpec
-from repro.trace import PhaseTrace, Trace
-from repro.verdict import Comparability, Compared, Kind, Outcome, Verdict
+from repro.tolerance import ToleranceSpec
+from repro.trace import Trace
+from repro.verdict import Comparability, Kind, Outcome, Verdict
 
 __all__ = ["compare", "incomparable"]
 
-CALIBRATION, CONTROL = "calibration/", "control/"
-_EXACT = ("inputs", "modules", "weights before", "hyper-parameters", "rng", "scaler")
 _HIDDEN = "No recorded input differs: the cause is not recorded, or it is hidden non-determinism."
 
 
@@ -66,9 +65,17 @@ def compare(
     walk = Walk(evidence=Evidence(limit=DEVIATIONS), judge=judge)
     for pair in pairs:
         walk.phase(*pair)
-    conclusion = _conclude(walk, rule, environment)
+    case = Case(
+        target=target,
+        pairs=pairs,
+        walk=walk,
+        rule=rule,
+        tolerance=tolerance,
+        relation=environment.relation,
+    )
+    conclusion = case.verdict()
     if locks is not None and locks[0] != locks[1]:
-        conclusion = _stale(conclusion, walk)
+        conclusion = case.stale(conclusion)
     if facts is None or conclusion.outcome == Outcome.BITWISE:
         return conclusion
     return _explained(conclusion, *facts)
@@ -79,7 +86,7 @@ def _paired(
     candidate: Trace | None,
     environment: Comparability | None,
     phases: Sequence[str] | None,
-) -> tuple[list[tuple[PhaseTrace, PhaseTrace]], Verdict | None]:
+) -> tuple[list[Pair], Verdict | None]:
     """Pair the phases, or say why they cannot be."""
     if environment is not None and environment.relation == "not-covered":
         reasons = "; ".join(environment.reasons)
@@ -88,7 +95,7 @@ def _paired(
     if candidate is None or not candidate.phases:
         return [], incomparable("did-not-run", "Cannot tell: the candidate did not come to its first step.")
     if phases is None:
-        phases = [one.name for one in target.phases if not one.name.startswith((CALIBRATION, CONTROL))]
+        phases = [one.name for one in target.phases if is_ordinary(one.name)]
     known = [{one.name: one for one in side.phases} for side in (target, candidate)]
     absent = [name for name in phases if name not in known[0]]
     if absent or not phases:
@@ -122,123 +129,10 @@ def _unstable(target: Trace) -> frozenset[str]:
     return repetition(phases["full"], phases["interrupted"])[1]
 
 
-def _conclude(walk: Walk, rule: Rule, environment: Comparability) -> Verdict:
-    """Turn what was found into a verdict: failures first, then what cannot be told, then what holds."""
-    evidence = walk.evidence
-    waived = tuple(sorted(evidence.waived))
-    compared = Compared(
-        phases=tuple(walk.phases),
-        ranks=walk.ranks,
-        steps=walk.steps,
-        observables=(*_EXACT, *MEASURED),
-        not_enforced=waived,
-    )
-    common: dict[str, Any] = {
-        "rule": rule if isinstance(rule, str) else "explicit",
-        "environment": environment.relation,
-        "compared": compared,
-        "notes": _notes(waived),
-    }
-    if not walk.steps:
-        return incomparable("target-did-not-run", "Cannot tell: the target has no steps.", **common)
-    if not walk.candidate_steps:
-        return incomparable(
-            "did-not-run", "Cannot tell: the candidate did not come to its first step.", **common
-        )
-    if group := evidence.fails.first_group():
-        return _verdict(
-            Outcome.DIVERGED, group, evidence.fails.sorted(), walk, diverged(group, ranks=walk.ranks), common
-        )
-    if group := evidence.untold.first_group():
-        return _untold(group, walk, common)
-    if evidence.holds.items or evidence.waived_results:
-        return _within(walk, rule, common)
-    ranks = "1 rank" if walk.ranks == 1 else f"{walk.ranks} ranks"
-    sentence = f"Reproduced to the bit: {walk.steps} steps on {ranks}, phases {', '.join(walk.phases)}."
-    return Verdict(outcome=Outcome.BITWISE, layer="bitwise", kind="equal", sentence=sentence, **common)
-
-
-def _stale(verdict: Verdict, walk: Walk) -> Verdict:
-    """Say that the two were not run from one lock, and what differs first all the same."""
-    group = walk.evidence.fails.first_group()
-    seen = f"{place(group[0], ranks=walk.ranks)}, {what(group)}" if group else "no recorded bit differs"
-    sentence = f"Not comparable: the candidate ran from another lock than the target; {seen}."
-    return verdict.model_copy(
-        update={
-            "outcome": Outcome.INCOMPARABLE,
-            "kind": "reference-stale",
-            "layer": None,
-            "sentence": sentence,
-        }
-    )
-
-
-def _verdict(
-    outcome: Outcome, group: list[Item], items: list[Item], walk: Walk, sentence: str, common: dict[str, Any]
-) -> Verdict:
-    return Verdict(
-        outcome=outcome,
-        layer=group[0].ruling.layer,
-        kind=group[0].finding.kind,
-        sentence=sentence,
-        first_divergence=group[0].deviation(),
-        deviations=tuple(item.deviation() for item in items),
-        growth=walk.evidence.growth.growth(),
-        **common,
-    )
-
-
-def _untold(group: list[Item], walk: Walk, common: dict[str, Any]) -> Verdict:
-    where, words = place(group[0], ranks=walk.ranks), what(group)
-    verdict = _verdict(Outcome.INCOMPARABLE, group, walk.evidence.untold.sorted(), walk, "", common)
-    if group[0].finding.both_not_finite:
-        sentence = f"Cannot tell: {where}, {words}; a run that is not finite never passes."
-        return verdict.model_copy(update={"sentence": sentence})
-    sentence = (
-        f"Cannot tell: {where}, {words}, but the target did not repeat its own results either, "
-        "so equal bits cannot be asked of a replay."
-    )
-    return verdict.model_copy(update={"sentence": sentence, "kind": "not-self-reproducible"})
-
-
-def _within(walk: Walk, rule: Rule, common: dict[str, Any]) -> Verdict:
-    """Say that different bits are allowed, where they begin, and what came closest to its bound."""
-    evidence = walk.evidence
-    if rule == "calibrated":
-        return incomparable(
-            "not-calibrated",
-            "Cannot tell: bits differ, and the target holds no calibration that says how far they may.",
-            **common,
-        )
-    group, closest = evidence.holds.first_group(), evidence.closest
-    if not group:
-        names = ", ".join(sorted(evidence.waived_results))
-        sentence = f"Within tolerance: only what the rule does not judge differs ({names})."
-        return Verdict(
-            outcome=Outcome.WITHIN_TOLERANCE, layer="bound", kind="within-bounds", sentence=sentence, **common
-        )
-    sentence = (
-        f"Within tolerance: equal to the bit until {place(group[0], ranks=walk.ranks)}, where {what(group)}"
-    )
-    if closest is not None and closest is not group[0]:
-        sentence += f"; closest to its bound {place(closest, ranks=walk.ranks)}: {what([closest])}"
-    verdict = _verdict(Outcome.WITHIN_TOLERANCE, group, evidence.holds.sorted(), walk, f"{sentence}.", common)
-    return verdict.model_copy(update={"kind": "within-bounds"})
-
-
-def _notes(waived: Sequence[str]) -> tuple[str, ...]:
-    if not waived:
-        return ()
-    return (f"Not asked for, although it differs: {', '.join(waived)}.",)
-
-
 def _explained(verdict: Verdict, target: Mapping[str, Any], candidate: Mapping[str, Any]) -> Verdict:
     """Set the input differences beside a verdict; say so where there are none."""
     explanations = explain(target, candidate, first=verdict.first_divergence)
     notes = verdict.notes
     if not explanations and verdict.outcome == Outcome.DIVERGED and verdict.layer == "bitwise":
-        notes = (
-            *notes,
-            _HIDDEN,
-        )
+        notes = (*notes, _HIDDEN)
     return verdict.model_copy(update={"explanations": explanations, "notes": notes})

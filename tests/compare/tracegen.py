@@ -52,6 +52,11 @@ class Config:
     noise: float = 0.0
     """Relative size of rounding differences in every gradient."""
     noise_seed: int = 0
+    weight_noise: float = 0.0
+    """Relative size of noise in the weights before the first step."""
+    fault: float = 0.0
+    """Relative error of every gradient: a change of the computation that no exact field shows."""
+    fault_from: int = 1
     world: int = 2
     steps: int = 8
     every: int = 5
@@ -92,6 +97,8 @@ def run_rank(config: Config, rank: int) -> Events:
             "buffers": {},
         }
     )
+    for value in params.values():
+        value[:] = [element * (1 + config.weight_noise * noise.choice((-1, 1))) for element in value]
     for step in range(1, config.steps + 1):
         if config.stop_after is not None and step > config.stop_after:
             break
@@ -102,8 +109,9 @@ def run_rank(config: Config, rank: int) -> Events:
         signal = random.Random(f"{text}{step}{config.activation}{config.seed}")
         grads = {}
         for name, value in params.items():
+            scale = 1 + (config.fault if step >= config.fault_from else 0.0)
             grads[name] = [
-                (signal.uniform(-1, 1) + 0.1 * element) * (1 + config.noise * noise.uniform(-1, 1))
+                (signal.uniform(-1, 1) + 0.1 * element) * scale * (1 + config.noise * noise.uniform(-1, 1))
                 for element in value
             ]
             params[name] = [element - config.lr * g for element, g in zip(value, grads[name], strict=True)]
@@ -209,9 +217,10 @@ def ranks_of(config: Config) -> list[Events]:
     return [run_rank(config, rank) for rank in range(config.world)]
 
 
-def trace_of(config: Config, **others: Config) -> Trace:
+def trace_of(config: Config, calibration: dict[str, Config] | None = None, **others: Config) -> Trace:
     """A trace with the phase `full`, and others by name."""
     phases = [phase_of(ranks_of(config))]
+    others.update(calibration or {})
     phases += [
         phase_of(ranks_of(other), name=name, first_step=other.first_step) for name, other in others.items()
     ]
