@@ -7,8 +7,15 @@ from pathlib import Path
 
 import click
 
+from repro.adapters.clock import SystemClock
+from repro.adapters.files import write_atomic
 from repro.adapters.publish import publish
 from repro.adapters.tracefiles import open_trace
+from repro.attest.keyring import Trust
+from repro.attest.outcome import Verification
+from repro.attest.replayed import Replayed, replay_payload
+from repro.attest.sign import sign
+from repro.bundle import BUNDLE_SUFFIX
 from repro.cli.flow import Ready
 from repro.cli.machine import facts_of_run
 from repro.cli.project import Locked, Written
@@ -17,11 +24,12 @@ from repro.digest import digest_bytes, pretty_json
 from repro.facts import input_facts
 from repro.host import HostFacts
 from repro.manifest import VerifiedManifest
+from repro.ports import Signer
 from repro.report.verdict import verdict_lines
 from repro.run import PilotRun
 from repro.verdict import Outcome, Verdict
 
-__all__ = ["OUTCOMES", "Judged", "judge", "keep", "say_verdict"]
+__all__ = ["OUTCOMES", "Judged", "judge", "keep", "say_verdict", "sign_replay"]
 
 OUTCOMES = {
     Outcome.BITWISE: ("green", 0),
@@ -69,10 +77,14 @@ def judge(
         open_trace(run, manifest.phases),
         open_trace(replayed.folder, replayed.phases),
         tolerance=manifest.tolerance,
-        locks=tuple(digest_bytes(locked.documents["repro.lock"]) for _, locked in (signed, now)),
+        locks=(_lock_digest(signed), _lock_digest(now)),
         facts=(target_facts, candidate_facts),
     )
     return Judged(verdict=verdict, run=replayed, host=host)
+
+
+def _lock_digest(project: tuple[Written, Locked]) -> str:
+    return digest_bytes(project[1].documents["repro.lock"])
 
 
 def keep(judged: Judged, folder: Path) -> None:
@@ -84,6 +96,39 @@ def keep(judged: Judged, folder: Path) -> None:
     }
     traces = {file.path: judged.run.folder / file.path for phase in judged.run.phases for file in phase.trace}
     publish(folder, documents, traces)
+
+
+def sign_replay(
+    run: Path,
+    verification: Verification,
+    judged: Judged,
+    opened: Ready,
+    trust: Trust,
+    signer: Signer,
+    principal: str,
+) -> Path:
+    """Sign what a replay found, whatever it is, and put it into the run folder's `replays/`."""
+    verified = verification.manifest
+    assert verified is not None
+    now = SystemClock().now()
+    payload = replay_payload(
+        verified,
+        digest_bytes((run / "manifest.json").read_bytes()),
+        Replayed(
+            verdict=judged.verdict,
+            phases=judged.run.phases,
+            host=judged.host,
+            image_digest=opened.image.identity.config_digest if opened.image else None,
+            replayer=principal,
+            signers=[s.fingerprint for s in verification.signatures if s.state == "counts" and s.fingerprint],
+            policy_digest=trust.digest,
+            deviations=[explanation.sentence for explanation in judged.verdict.explanations],
+        ),
+        now=now,
+    )
+    target = run / "replays" / f"{principal}{BUNDLE_SUFFIX}"
+    write_atomic(target, sign(payload, signer))
+    return target
 
 
 def say_verdict(verdict: Verdict, *, detail: bool = False) -> int:

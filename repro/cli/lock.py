@@ -99,7 +99,9 @@ def command(
     Exit codes: 0 locked or fresh, 1 could not do it, 2 usage, 3 stale.
     """
     written = read_spec(root)
-    names = [choose(written.spec, accelerator)] if accelerator else sorted(written.spec.accelerators)
+    names: list[str] = sorted(written.spec.accelerators)
+    if accelerator:
+        names = [choose(written.spec, accelerator)]
     if checking:
         return _check(written, names, deep=deep, as_json=as_json)
     with Console(quiet=quiet or as_json) as console:

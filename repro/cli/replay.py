@@ -17,7 +17,7 @@ from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_r
 from repro.cli.pilot import PHASES, scratch
 from repro.cli.project import Locked, Written, locked_project, parse_lock
 from repro.cli.signing import open_signer
-from repro.cli.verifying import VERDICTS, say_verification, verify_folder
+from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_folder
 from repro.errors import RunError
 from repro.manifest import VerifiedManifest
 from repro.replay import replay
@@ -144,8 +144,10 @@ def command(
         judged = _replayed(run, verified, signed, now, opened, folder, console)
         if kept is not None:
             keep(judged, kept)
-    if signer is not None and key is not None:
-        sign_replay(run, verified, judged, signer, principal or key.stem)
+        if signer is not None and key is not None:
+            sign_replay(
+                run, verification, judged, opened, read_trust(trust_file), signer, principal or key.stem
+            )
     if report is not None:
         title = f"Replay of {verified.manifest.project} ({accelerator})"
         text = summary_markdown(verified.manifest, verification, judged.verdict, title=title)
