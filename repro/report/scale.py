@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from sys import float_info
 
 __all__ = ["Scale", "linear_scale", "log_scale", "step_scale"]
 
@@ -44,7 +45,7 @@ def linear_scale(values: Iterable[float]) -> Scale:
     known = [value for value in values if math.isfinite(value)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     room = 0.05 * (high / 2 - low / 2) * 2 if high > low else abs(high) / 10 or 1.0
-    low, high = max(low - room, -1e308), min(high + room, 1e308)
+    low, high = max(low - room, -float_info.max), min(high + room, float_info.max)
     half = high / 2 - low / 2
 
     def place(value: float) -> float:
