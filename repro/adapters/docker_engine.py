@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import deque
@@ -13,7 +14,8 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from repro.adapters.docker_errors import known, speaking_to
 from repro.adapters.docker_find import connect
-from repro.adapters.registry import credentials
+from repro.adapters.reference import parse_reference
+from repro.adapters.registry_login import login
 from repro.digest import CHUNK_BYTES, is_digest
 from repro.errors import BuildError, ReproError
 from repro.image import EngineInfo, HeldImage
@@ -85,8 +87,8 @@ class DockerEngine:
     def pull(self, reference: str, *, on_line: OnLine) -> None:
         """Fetch an image, named by digest, from its registry."""
         name, _, digest = reference.partition("@")
-        login = credentials(reference)
-        auth = {"username": login.user, "password": login.secret} if login else None
+        access = login(parse_reference(reference).registry, os.environ)
+        auth = {"username": access.user, "password": access.secret} if access.user else None
         with speaking_to(self.client, f"fetching {reference}"):
             stream = self.client.api.pull(name, tag=digest, stream=True, decode=True, auth_config=auth)
             for item in stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +83,17 @@ def places(environment: Mapping[str, str]) -> list[Place]:
     return [Place(f"unix://{path}") for path in _usual(environment) if Path(path).exists()]
 
 
+def _knock(host: str) -> None:
+    """Connect to a socket once ourselves: the library leaves a socket open that refuses."""
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(_PROBE_SECONDS)
+            link.connect(host.removeprefix("unix://"))
+
+
 def _open(place: Place, environment: Mapping[str, str]) -> docker.DockerClient:
     """Connect and ask for the version, first with little patience."""
+    _knock(place.host)
     for seconds in (_PROBE_SECONDS, _ANSWER_SECONDS):
         options: dict[str, Any] = {"version": "auto", "timeout": seconds, "use_ssh_client": True}
         if place.named_by == "DOCKER_HOST":

@@ -1,16 +1,232 @@
-"""placeholder"""
+"""The read side of the OCI distribution API: what a reference names, every hash checked by us.
+
+Protocol: OCI Distribution Specification v1.1, and the token authentication of Docker's registries.
+"""
 
 from __future__ import annotations
-from dataclasses import dataclass
 
-__all__ = ["credentials"]
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import requests
+from pydantic import ValidationError
+
+from repro.adapters.reference import HUB, Reference
+from repro.adapters.registry_login import login
+from repro.digest import Digest, digest_bytes, is_digest
+from repro.errors import LockError, NetworkError
+from repro.lock import BaseLock
+
+__all__ = ["Registry"]
+
+_HUB_HOST = "registry-1.docker.io"
+_INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_ACCEPT = ", ".join((*_INDEXES, *_MANIFESTS))
+_MAX_BYTES = 8 << 20
+_PATIENCE_SECONDS = (10, 60)
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    user: str
-    secret: str
+def _is_local(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    return name in ("localhost", "::1") or name.startswith("127.")
 
 
-def credentials(reference: str) -> Login | None:
-    return None
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+class Registry:
+    """One repository of one registry. A context manager; `login.problem` names a helper that failed us."""
+
+    def __init__(self, reference: Reference, environment: Mapping[str, str]) -> None:
+        host = _HUB_HOST if reference.registry == HUB else reference.registry
+        self._scheme = "http" if _is_local(host) else "https"
+        self._root = f"{self._scheme}://{host}/v2/{reference.repository}"
+        self._reference = reference
+        self.login = login(reference.registry, environment)
+        self._session = requests.Session()
+        self._session.auth = lambda request: request  # or requests would send what ~/.netrc says
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def base(self, requested: str, *, architecture: str) -> BaseLock:
+        """Resolve the reference: index → manifest of this platform → config → diff ids.
+
+        Args:
+            requested: the reference as it was written.
+            architecture: as images say it, such as `amd64`.
+
+        Raises:
+            LockError: `base-not-found` or `base-platform-absent`.
+            NetworkError: `registry-unreachable`, `registry-refused`, `credential-helper-missing`,
+                `registry-busy`, `registry-failed` or `registry-wrong-bytes`.
+        """
+        document, digest = self._document(f"manifests/{self._reference.version}", self._reference.version)
+        index_digest = None
+        if document.get("mediaType") in _INDEXES or "manifests" in document:
+            index_digest = digest
+            chosen = self._choose(document, architecture)
+            document, digest = self._document(f"manifests/{chosen}", chosen)
+        config_digest = (document.get("config") or {}).get("digest", "")
+        if not is_digest(config_digest):
+            raise self._failed("the registry's manifest names no config: its format is too old")
+        config, _ = self._document(f"blobs/{config_digest}", config_digest)
+        if config.get("architecture") != architecture:
+            raise self._no_platform([str(config.get("architecture"))], architecture)
+        try:
+            return BaseLock(
+                requested=requested,
+                source="registry",
+                index_digest=index_digest,
+                manifest_digest=digest,
+                config_digest=config_digest,
+                diff_ids=tuple((config.get("rootfs") or {}).get("diff_ids") or ()),
+                os=str(config.get("os")),
+                architecture=architecture,
+            )
+        except ValidationError:
+            raise self._failed("the registry's config is not that of an image") from None
+
+    def _choose(self, index: Mapping[str, Any], architecture: str) -> str:
+        """Digest of the first manifest for Linux on this architecture; attestations have no platform."""
+        offered: dict[str, str] = {}
+        for entry in index.get("manifests") or ():
+            platform = entry.get("platform") or {}
+            if platform.get("os") == "linux" and is_digest(entry.get("digest", "")):
+                offered.setdefault(platform.get("architecture", ""), entry["digest"])
+        if architecture not in offered:
+            raise self._no_platform(sorted(offered), architecture)
+        return offered[architecture]
+
+    def _document(self, path: str, version: str) -> tuple[dict[str, Any], Digest]:
+        """Fetch JSON; return it and the digest of its bytes, which must be `version` where that is one."""
+        data = self._get(path)
+        digest = digest_bytes(data)
+        if is_digest(version) and digest != version:
+            raise NetworkError(
+                "registry-wrong-bytes",
+                f"the registry answered with {digest} where {version} was asked for",
+                where=self._reference.name,
+                remedy="ask another registry; do not use what this one gave",
+            )
+        if (document := _object(data)) is None:
+            raise self._failed("the registry's answer is not a JSON object")
+        return document, digest
+
+    def _get(self, path: str) -> bytes:
+        url = f"{self._root}/{path}"
+        with self._send(url, {"Accept": _ACCEPT}) as response:
+            if response.status_code != requests.codes.unauthorized:
+                return self._body(response)
+            challenge = response.headers.get("WWW-Authenticate", "")
+        self._authorise(challenge)
+        with self._send(url, {"Accept": _ACCEPT}) as response:
+            return self._body(response)
+
+    def _body(self, response: requests.Response) -> bytes:
+        self._check(response.status_code)
+        data = bytes(response.raw.read(_MAX_BYTES + 1, decode_content=True))
+        if len(data) > _MAX_BYTES:
+            raise self._failed(f"the registry's answer is larger than {_MAX_BYTES} bytes")
+        return data
+
+    def _send(self, url: str, headers: Mapping[str, str], **options: Any) -> requests.Response:
+        try:
+            return self._session.get(url, headers=headers, timeout=_PATIENCE_SECONDS, stream=True, **options)
+        except requests.exceptions.SSLError:
+            reason = "its certificate is not trusted here"
+        except requests.exceptions.RequestException as error:
+            reason = (
+                "no answer in time" if isinstance(error, requests.exceptions.Timeout) else "no connection"
+            )
+        raise NetworkError(
+            "registry-unreachable",
+            f"the registry cannot be reached: {reason}",
+            where=urlsplit(url).netloc,
+            remedy="check network, proxy and REQUESTS_CA_BUNDLE, or pull the image with the engine first",
+        )
+
+    def _authorise(self, challenge: str) -> None:
+        """Answer a challenge, with credentials if we have any."""
+        scheme, _, rest = challenge.partition(" ")
+        parameters = dict(_PARAMETER.findall(rest))
+        known = (self.login.user, self.login.secret) if self.login.user is not None else None
+        if scheme.lower() == "basic" and known:
+            self._session.auth = requests.auth.HTTPBasicAuth(str(known[0]), str(known[1]))
+            return
+        realm = parameters.pop("realm", "")
+        if scheme.lower() != "bearer" or urlsplit(realm).scheme not in {"https", self._scheme}:
+            raise self._refused()
+        wanted = {key: value for key, value in parameters.items() if key in ("service", "scope")}
+        with self._send(realm, {}, params=wanted, **({"auth": known} if known else {})) as answer:
+            document = _object(self._body(answer)) or {}
+        token = document.get("token") or document.get("access_token")
+        if not token:
+            raise self._refused()
+        self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def _check(self, status: int) -> None:
+        if status in (requests.codes.unauthorized, requests.codes.forbidden):
+            raise self._refused()
+        if status == requests.codes.not_found:
+            raise LockError(
+                "base-not-found",
+                f"the registry has no {self._reference.repository} {self._reference.version}",
+                where=self._reference.name,
+                remedy="name an image that exists in repro.yaml, or load a kept copy into the engine",
+            )
+        if status == requests.codes.too_many_requests:
+            raise NetworkError(
+                "registry-busy",
+                "the registry wants no more requests from here for now",
+                where=self._reference.name,
+                remedy="log in with `docker login`, or wait",
+            )
+        if status >= requests.codes.bad_request:
+            raise self._failed(f"the registry answered with status {status}")
+
+    def _refused(self) -> NetworkError:
+        if self.login.problem is not None:
+            return NetworkError(
+                "credential-helper-missing",
+                f"the registry wants credentials, and they cannot be had: {self.login.problem}",
+                where=self._reference.name,
+                remedy="install that helper, or take it out of docker's config.json and log in again",
+            )
+        return NetworkError(
+            "registry-refused",
+            "the registry wants other credentials for this image, or has no such image",
+            where=self._reference.name,
+            remedy="log in with `docker login`, or correct the name in repro.yaml",
+        )
+
+    def _failed(self, message: str) -> NetworkError:
+        remedy = "try again later, or pull the image with the engine first"
+        return NetworkError("registry-failed", message, where=self._reference.name, remedy=remedy)
+
+    def _no_platform(self, offered: list[str], architecture: str) -> LockError:
+        return LockError(
+            "base-platform-absent",
+            f"the image is not there for linux/{architecture}, only for {', '.join(offered) or 'nothing'}",
+            where=self._reference.name,
+            remedy="choose a base that is, or lock on a machine of that architecture",
+        )
