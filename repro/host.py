@@ -262,7 +262,7 @@ class EngineFacts(Noun):
     runtime: str | None = None
     """Runtime of containers that ask for none."""
     runtimes: tuple[str, ...] = ()
-    rootless: bool
+    rootless: bool | None = None
 
 
 class HostFacts(Noun):

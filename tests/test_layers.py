@@ -18,7 +18,6 @@ NOUNS = [
     "resolution",
     "userspace",
     "host",
-    "comparability",
     "image",
     "job",
     "trace",
@@ -28,6 +27,7 @@ NOUNS = [
     "trust",
     "manifest",
     "facts",
+    "comparability",
 ]
 BASE = {"errors", "digest", "strictjson", "strictyaml", "noun"}
 VERBS = {

@@ -44,6 +44,7 @@ _UNKNOWN = frozenset(
         "gpu-xx",
         "insufficient permissions",
         "n/a",
+        "no cuda",
         "no data",
         "no permission",
         "no relevant packages",

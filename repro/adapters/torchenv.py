@@ -158,9 +158,11 @@ def _entries(lines: list[str]) -> dict[str, str]:
 
 
 def _is_plain(entries: dict[str, str]) -> bool:
-    """Say whether a build for processors only is stated: no accelerator is named where one would be."""
+    """Say whether a build for processors only is stated: the lines that would name others are over."""
     names = [f"{name} used to build PyTorch" for name in ("CUDA", "ROCM", "XPU")]
-    return names[0] in entries and all(cells.known(entries.get(name)) is None for name in names)
+    return {names[0], "OS"} <= entries.keys() and all(
+        cells.known(entries.get(name)) is None for name in names
+    )
 
 
 def _version(text: str | None) -> str | None:

@@ -28,6 +28,8 @@ MEMORY_PARTITION = re.compile(r"NPS[1248]")
 _ARCH = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
 _RELEASE = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,9}){1,3}(?:[-+~.][0-9A-Za-z.+~-]{1,60})?")
 _KERNEL_BANNER = re.compile(r"Linux ?version ?([0-9]{1,2}\.[0-9]{1,3}[^\s(]{0,60})[\s(]")
+_KERNEL_RELEASE = re.compile(r"[^-]+-.*[A-Za-z].*")
+"""Kernels carry a name behind the hyphen, packages of the driver only numbers."""
 _DEVICE_NUMBER = re.compile(r"0[xX]([0-9a-fA-F]{1,4})")
 _UNIQUE = re.compile(r"(?:0[xX]|GPU-)?([0-9a-fA-F]{8,16})")
 
@@ -65,7 +67,7 @@ def driver(text: str | None) -> tuple[str | None, Literal["in-tree"] | None]:
         banner = _KERNEL_BANNER.match(value)
         return (banner[1] if banner else None), "in-tree"
     version = release(value)
-    return version, "in-tree" if version and "-" in version else None
+    return version, "in-tree" if version and _KERNEL_RELEASE.fullmatch(version) else None
 
 
 def device_id(text: str | None) -> str | None:
