@@ -66,7 +66,7 @@ class _Installed:
         self.settings = settings
         self.guard = Guard(_Failures(lambda: self.session))
         writer = Writer(settings.trace, lambda: facts.head(settings))
-        self.session = session = Session(settings, writer, lambda: self.guard.seconds)
+        self.session = session = Session(settings, writer, self.guard)
         for work in (
             session.add_optimizer,
             session.after_backward,

@@ -85,6 +85,7 @@ class ModelView:
         roots = _relevant_roots(
             {id(p) for groups in optimized.values() for group in groups for p in group}, called
         )
+        self._roots = [weakref.ref(root) for root in roots]
         self.cls = _class_of(_unwrapped(roots[0])).__name__ if roots else None
         self.rows = [_row(name, module) for root in roots for name, module in root.named_modules()]
         self._collect(roots)
@@ -135,6 +136,10 @@ class ModelView:
                     self.parameters.append((name, weakref.ref(tensor)))
                     count += 1
         return count
+
+    def roots(self) -> list[Module]:
+        """Return the models that still exist, the one with most trained elements first."""
+        return [root for ref in self._roots if (root := ref()) is not None]
 
     def name(self, tensor: Tensor) -> str | None:
         """Return the name of a tensor, or None for one that was not there when the model was looked at."""

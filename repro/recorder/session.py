@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -22,7 +22,7 @@ from . import facts
 from .content import rest_digest, tensors_in, walk
 from .emit import Writer, hexed
 from .evaluation import Evaluation, root_form
-from .guard import in_backward
+from .guard import Guard, in_backward
 from .measure import memory, rng
 from .optimizers import Known, Optimizers
 from .parts import Later, fingerprints, short_forms
@@ -52,20 +52,20 @@ class Session:
     Args:
         settings: what the launcher asked for.
         writer: where events go.
-        spent: returns the seconds the recorder has used so far.
+        guard: runs work that torch or the interpreter calls at a time of its own.
     """
 
-    def __init__(self, settings: Settings, writer: Writer, spent: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, writer: Writer, guard: Guard) -> None:
         self._settings = settings
         self._writer = writer
-        self._spent = spent
+        self._guard = guard
         self.reset()
 
     def reset(self) -> None:
         """Begin anew, as in a forked child: what the parent did is not this process's."""
         self._optimizers = Optimizers()
         self._called: dict[int, weakref.ref[Module]] = {}
-        self._weights = Weights(self._optimizers, self._called_modules)
+        self._weights = Weights(self._optimizers, self._called_modules, self._guard(self._lose_model))
         self._step = 0
         self._pending: _Step | None = None
         self._evaluation: Evaluation | None = None
@@ -251,7 +251,7 @@ class Session:
         self._clear_step()
 
     def _measure(self) -> None:
-        now, spent = time.perf_counter(), self._spent()
+        now, spent = time.perf_counter(), self._guard.seconds
         timing: dict[str, Any] = {
             "ev": "time",
             "step": self._step,
@@ -281,6 +281,12 @@ class Session:
         if event is not None:
             self._writer.write(facts.head(self._settings))
             self._write(event)
+
+    def _lose_model(self) -> None:
+        """The program lets go of a model, as at the end of a function: this is the last time to look."""
+        if not self._ended:
+            self._settle()
+            self._last_params = self._weights.final() or self._last_params
 
     # ------------------------------------------ steps of optimizers torch compiled
 

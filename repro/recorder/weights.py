@@ -26,11 +26,15 @@ class Weights:
     Args:
         optimizers: the optimizers of the program.
         called: returns the modules that were called from outside any other.
+        on_gone: called when a model ceases to exist, while its parameters still do.
     """
 
-    def __init__(self, optimizers: Optimizers, called: Callable[[], list[Module]]) -> None:
+    def __init__(
+        self, optimizers: Optimizers, called: Callable[[], list[Module]], on_gone: Callable[[], object]
+    ) -> None:
         self._optimizers = optimizers
         self._called = called
+        self._on_gone = on_gone
         self._view: ModelView | None = None
 
     @property
@@ -49,6 +53,7 @@ class Weights:
         if unless_orphans and view.orphans:
             return None
         self._view = view
+        self._watched = [weakref.ref(root, lambda _: self._on_gone()) for root in view.roots()]
         return {
             "ev": "model",
             "cls": view.cls,

@@ -1,0 +1,92 @@
+"""Several ranks: nothing changes, and what the ranks hold adds up to the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorder_world import Pair, all_files, events, of_kind, run_pair
+
+from repro.trace import decode_sketch
+
+pytestmark = pytest.mark.torch
+
+CASES = {"ddp": 4, "fsdp2": 4, "pipeline": 3}
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+MASK = (1 << 64) - 1
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return run_pair(tmp_path_factory.mktemp("ranks"), list(CASES), launcher=LAUNCHER)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_changes_on_any_rank(pair: Pair, case: str, rank: int) -> None:
+    assert pair.same(case, rank)
+    found = pair.events(case, rank)
+    assert not of_kind(found, "err")
+    assert len(of_kind(found, "step")) == CASES[case]
+    head = of_kind(found, "head")[-1]
+    assert (head["rank"], head["world"]) == (rank, 2)
+
+
+def test_the_launcher_leaves_only_a_head(pair: Pair) -> None:
+    kinds = {path.name: {event["ev"] for event in events(path)} for path in all_files(pair.trace)}
+    (launcher,) = (found for name, found in kinds.items() if name.startswith("proc-x-"))
+    assert launcher == {"head", "time"}
+
+
+def test_ranks_of_ddp_hold_the_same(pair: Pair) -> None:
+    zero, one = (of_kind(pair.events("ddp", rank), "step") for rank in (0, 1))
+    for first, second in zip(zero, one, strict=True):
+        assert first["inputs"] != second["inputs"]
+        for kind in ("grads", "params"):
+            assert set(first[kind]) == set(second[kind])
+            for name, entry in first[kind].items():
+                assert {**entry, "rep": 1} == second[kind][name]
+    assert len(zero[0]["loss"]) == 2
+
+
+def added(entries: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    halves = [[int(entry["dg"][at : at + 16], 16) for at in (0, 16)] for entry in entries]
+    first, second = (sum(column) & MASK for column in zip(*halves, strict=True))
+    return first, second
+
+
+def test_shards_of_fsdp_add_up_to_the_whole(pair: Pair) -> None:
+    import torch
+
+    from repro.recorder import fingerprint
+
+    ends, steps = [], []
+    for rank in (0, 1):
+        found = pair.events("fsdp2", rank)
+        ends.append(of_kind(found, "end")[0]["params"])
+        steps.append(of_kind(found, "step")[-1]["params"])
+    pid = pair.result("fsdp2", recorded=True)["pid"]
+    whole = np.load(Path(pair.recorded) / f"fsdp2-{pid}.npz")
+    assert set(whole) == set(ends[0]) == set(steps[1])
+    uneven = False
+    for name in whole:
+        tensor = torch.from_numpy(whole[name]).reshape(-1)
+        exact = tuple(int(v) & MASK for v in fingerprint.digest(tensor))
+        assert added([end[name] for end in ends]) == exact
+        assert added([step[name] for step in steps]) == exact
+        sketches = np.array([decode_sketch(step[name]["sk"]) for step in steps])
+        expected = fingerprint.sketch(tensor, tensor.numel()).numpy()
+        np.testing.assert_allclose(sketches.sum(0), expected, rtol=1e-12, atol=1e-12)
+        uneven |= ends[0][name]["n"] != ends[1][name]["n"]
+    assert uneven
+
+
+def test_a_stage_names_only_what_it_holds(pair: Pair) -> None:
+    names = [set(of_kind(pair.events("pipeline", rank), "step")[0]["params"]) for rank in (0, 1)]
+    assert names[0]
+    assert names[1]
+    losses = [[len(step["loss"]) for step in of_kind(pair.events("pipeline", r), "step")] for r in (0, 1)]
+    assert losses == [[4, 4, 4]] * 2
