@@ -1,7 +1,7 @@
 """The phases a calibrated target holds beside its own, and the verdict that follows from them.
 
-Names: `calibration/<kind>-<n>` for harmless runs, `control/<kind>-<n>` for negative controls. The fp32 probe is
-a second, short pilot with phases of its own below `probe/`: `probe/full`, `probe/calibration/weights-1`.
+Names: `calibration/<kind>-<n>` for harmless runs, `control/<kind>-<n>` for negative controls. The fp32
+probe is a second, short pilot with phases of its own: `probe/full`, `probe/calibration/weights-1`.
 """
 
 from __future__ import annotations

@@ -111,6 +111,8 @@ class GrowthLog:
         if group.step % self._stride or not group.complete:
             return False
         sides = group.target, group.candidate
+        if sides[0][-1:] == sides[1][-1:]:
+            return False
         return all(side and side[-1].startswith(STEP) and b'"params":{' in side[-1] for side in sides)
 
     def add(self, phase: str, first_step: int, group: Group) -> None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracegen import Config, phase_of, ranks_of, trace_of
 
@@ -162,6 +162,7 @@ def test_the_probe_rejects_too() -> None:
     assert "phase probe/full" in verdict.sentence
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0, 1e6), min_size=1, max_size=12),
     st.integers(0, 12),
@@ -173,6 +174,7 @@ def test_quantile_is_the_usual_one(values: list[float], zeros: int, share: float
     assert quantile(values, share, len(values) + zeros) == pytest.approx(expected, rel=1e-12)
 
 
+@settings(deadline=None)
 @given(st.floats(1, 50), st.floats(1, 50), st.integers(0, 30))
 def test_a_larger_factor_accepts_no_less(one: float, other: float, seed: int) -> None:
     small, large = sorted((one, other))
