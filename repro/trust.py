@@ -133,28 +133,12 @@ class Rule(Wire):
         return self
 
 
-class Root(Wire):
-    """Which keys must sign the next version of this file, and how many of them."""
-
-    threshold: int = Field(ge=1)
-    keys: tuple[DigestStr, ...] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _reachable(self) -> Root:
-        if self.threshold > len(set(self.keys)):
-            raise ValueError(
-                f"a threshold of {self.threshold} cannot be reached by {len(set(self.keys))} keys"
-            )
-        return self
-
-
 class TrustPolicy(Wire):
     """All of `trust.yaml`."""
 
     schema_: Literal["https://repro-manifest/trust/v1"] = Field(alias="schema")
     version: int = Field(ge=1)
     expires: Moment | None = None
-    root: Root | None = None
     keys: tuple[TrustedKey, ...] = ()
     cas: tuple[Authority, ...] = ()
     tsas: tuple[TimeAuthority, ...] = ()
@@ -175,8 +159,6 @@ class TrustPolicy(Wire):
         known |= {identity.principal for ca in self.cas for identity in ca.identities}
         if strangers := sorted({name for rule in self.rules for name in rule.principals} - known):
             raise ValueError(f"no key and no certificate identity belongs to {', '.join(strangers)}")
-        if self.root and (missing := set(self.root.keys) - set(fingerprints)):
-            raise ValueError(f"root names a key that is not in keys: {min(missing)}")
         return self
 
     def rule(self, predicate_type: str) -> Rule | None:

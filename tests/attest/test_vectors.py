@@ -8,7 +8,9 @@ told by its statement being refused for that, and not before.
 from __future__ import annotations
 
 import csv
+import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ import pytest
 from repro.adapters.keys import load_signer
 from repro.attest.envelope import open_bundle
 from repro.attest.publickey import PublicKey, load_public_key
+from repro.attest.signature import examine_run
+from repro.cli.verifying import read_trust
 from repro.errors import TrustError
 from repro.statement import RUN_TYPE, parse_run_statement
+from repro.trust import parse_moment
 
 VECTORS = Path(os.environ.get("REPRO_VECTORS") or Path(__file__).parents[3] / "shared" / "vectors")
 
@@ -151,3 +156,39 @@ def test_key_kinds_are_named() -> None:
         load_public_key((folder / "rsa.pub").read_bytes(), where="x")
     with pytest.raises(TrustError, match="cannot be read"):
         load_public_key((folder / "not-a-key.pub").read_bytes(), where="x")
+
+
+def lab_policy(folder: Path) -> Path:
+    """A policy that trusts the authorities of the vectors."""
+    for name in ("root", "inter", "tsa"):
+        shutil.copy(VECTORS / f"x509/{name}.pem", folder / f"{name}.pem")
+    policy = {
+        "schema": "https://repro-manifest/trust/v1",
+        "version": 1,
+        "cas": [
+            {
+                "name": "lab",
+                "roots": ["root.pem"],
+                "intermediates": ["inter.pem"],
+                "identities": [{"san": "https://lab.example/team/train", "principal": "train"}],
+            }
+        ],
+        "tsas": [{"name": "lab-tsa", "certificate": "tsa.pem", "root": "root.pem"}],
+        "rules": [{"predicateType": RUN_TYPE, "threshold": 1, "principals": ["train"]}],
+    }
+    path = folder / "trust.yaml"
+    path.write_text(json.dumps(policy))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("now", "time"),
+    [("2026-12-01T12:00:00Z", "now"), ("2040-01-01T00:00:00Z", "lab-tsa 2026-12-01T00:33:14Z")],
+)
+def test_a_certificate_and_a_time_stamp_by_cosign(tmp_path: Path, now: str, time: str) -> None:
+    """All that stands against it is the predicate type."""
+    trust = read_trust(lab_policy(tmp_path))
+    bundle = (VECTORS / "cosign3/statement.cert.tsa.sigstore.json").read_bytes()
+    signature, statement = examine_run(bundle, name="cosign", trust=trust, now=parse_moment(now))
+    assert (signature.principal, signature.method, signature.time) == ("train", "certificate", time)
+    assert (signature.code, statement) == ("E_STMT", None)
