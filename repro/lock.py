@@ -15,6 +15,7 @@ __all__ = [
     "BaseLock",
     "FileLock",
     "GitState",
+    "IndexLock",
     "Lock",
     "PackageFile",
     "PackageLock",
@@ -52,11 +53,23 @@ class PackageFile(Noun):
     size: int = Field(ge=0)
     digest: DigestStr
     index: str
-    """Name of the index it came from; pip's own default index is `default`, a URL in a requirement `direct`."""
+    """Index it came from: `default` is pip's own, `direct` a URL in a requirement, others are in `indexes`."""
     hash_source: Literal["published", "computed"]
     """Whether the index published this hash too, or only we computed it from the bytes."""
     requested: bool = False
     """Named in a requirements file, not only pulled in by another package."""
+    url: str | None = None
+    """Where a `direct` file was required from; null for all others, which any mirror may serve."""
+
+
+class IndexLock(Noun):
+    """An index of the project's own, from which wheels were taken."""
+
+    name: str
+    url: str
+    """Without credentials. A folder of the project is relative to it, with forward slashes."""
+    flat: bool
+    """A page or folder of files, as `--find-links` takes it, and not a simple repository API."""
 
 
 class PackageLock(Noun):
@@ -71,6 +84,8 @@ class PackageLock(Noun):
     """Digest of `locks/compiled.<accelerator>.txt`: what pip-compile wrote, with every platform's hashes."""
     inputs: tuple[FileLock, ...]
     """Requirements and constraints files that were resolved."""
+    indexes: tuple[IndexLock, ...] = ()
+    """Every index but pip's own default that `files` name."""
     resolver: dict[str, str]
     """Versions of the tools that resolved, such as pip and pip-tools."""
     pip: PackageFile
@@ -100,6 +115,8 @@ class ArtifactLock(Noun):
     name: str
     kind: Literal["hub", "git", "url", "path", "oci", "wheel"]
     requested: str
+    resolved: str | None = None
+    """What the reference leads to now, where that has another name."""
     requested_revision: str | None = None
     commit: str | None = None
     """The immutable revision: 40 hex digits for git and hub, null where the content is the identity."""
@@ -108,6 +125,8 @@ class ArtifactLock(Noun):
     files: tuple[FileLock, ...]
     total_bytes: int = Field(ge=0)
     licence: str | None = None
+    hints: dict[str, str] = Field(default_factory=dict)
+    """What others call these files, such as an ETag or DVC's MD5, by path. Recorded, never relied on."""
     warnings: tuple[str, ...] = ()
 
 

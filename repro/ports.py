@@ -10,10 +10,11 @@ from typing import Protocol
 from repro.digest import Digest
 from repro.image import EngineInfo, HeldImage
 from repro.job import Job, JobResult
-from repro.lock import BaseLock, GitState, PackageFile, Platform
-from repro.resolution import Inputs, Resolution, WheelIndex
+from repro.lock import BaseLock, GitState, PackageFile, PackageLock, Platform
+from repro.resolution import Found, Inputs, Reference, Resolution
 
 __all__ = [
+    "ArtifactSource",
     "BaseFinder",
     "Cache",
     "Clock",
@@ -72,6 +73,18 @@ class Git(Protocol):
         """Return commit and dirtiness of the tree that holds `folder`, or None where there is none."""
 
 
+class ArtifactSource(Protocol):
+    """Brings the files of a model or data set that lies elsewhere."""
+
+    def materialise(self, reference: Reference, into: Path, progress: Progress) -> Found:
+        """Write the files of a reference into the empty folder `into`.
+
+        Raises:
+            LockError: the reference cannot be made immutable.
+            NetworkError: what must be asked does not answer.
+        """
+
+
 class BaseFinder(Protocol):
     """Finds base images."""
 
@@ -108,15 +121,12 @@ class Resolver(Protocol):
             NetworkError: an index does not answer, or refuses.
         """
 
-    def fetch(
-        self,
-        files: Sequence[PackageFile],
-        *,
-        platform: Platform,
-        indexes: Sequence[WheelIndex],
-        progress: Progress,
-    ) -> None:
+    def fetch(self, packages: PackageLock, *, root: Path, progress: Progress) -> None:
         """Hold every locked wheel in the cache; does no network work where all of them are there.
+
+        Args:
+            packages: what is locked.
+            root: folder of the project, for indexes that lie in it.
 
         Raises:
             LockError: kind `wheel-gone` where no index has the file any more.
@@ -125,7 +135,10 @@ class Resolver(Protocol):
 
 
 class Engine(Protocol):
-    """Holds and builds images. Every method may raise EngineError, kinds `engine-gone`, `disk-full`, `engine-failed`."""
+    """Holds and builds images.
+
+    Every method may raise EngineError, kinds `engine-gone`, `disk-full`, `engine-failed`.
+    """
 
     def info(self) -> EngineInfo:
         """Say which engine this is."""

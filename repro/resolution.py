@@ -1,13 +1,40 @@
-"""What a resolver is asked, and what it answers. Lives for one `repro lock`; the lock keeps the outcome."""
+"""What resolvers are asked, and what they answer. Lives for one `repro lock`; the lock keeps the outcome."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
 from repro.lock import PackageFile
 from repro.noun import Noun
 
-__all__ = ["Inputs", "Resolution", "WheelIndex"]
+__all__ = ["Found", "Inputs", "Reference", "Resolution", "WheelIndex"]
+
+
+class Reference(Noun):
+    """A model or data set that lies elsewhere."""
+
+    text: str
+    """As `repro.yaml` has it, for one kind of source."""
+    revision: str | None
+    """The revision that is wanted; None for the source's own default."""
+    role: Literal["model", "dataset"]
+
+
+class Found(Noun):
+    """What a source says of the files it brought. Their digests are for the asker to compute."""
+
+    requested: str
+    """The reference, without any credential."""
+    resolved: str | None = None
+    """What it leads to now, where that has another name."""
+    commit: str | None = None
+    """The immutable revision, where the source has such a thing."""
+    licence: str | None = None
+    hints: dict[str, str] = Field(default_factory=dict)
+    """What the source says identifies its files, by path. Kept, never relied on."""
+    warnings: tuple[str, ...] = ()
 
 
 class WheelIndex(Noun):

@@ -10,6 +10,7 @@ import click
 from repro.adapters.basefinder import MachineBaseFinder
 from repro.adapters.files import write_together
 from repro.adapters.git import GitCommand
+from repro.adapters.inputs import artifact_sources
 from repro.adapters.pip.resolve import PipResolver
 from repro.cli import options
 from repro.cli.console import Console, print_json
@@ -113,6 +114,8 @@ def command(
             resolver=PipResolver(file_cache()),
             base_finder=MachineBaseFinder(),
             git=GitCommand(),
+            cache=file_cache(),
+            sources=artifact_sources(),
             progress=console,
             previous=_previous(written.root),
             upgrade=() if upgrade else (packages or None),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from repro.digest import pretty_json
 from repro.lock import AcceleratorLock, ArtifactLock, BaseLock, FileLock, Lock, PackageFile, SourceLock
-from repro.ports import BaseFinder, Git, Progress, Resolver
-from repro.resolve.artifacts import lock_path
+from repro.ports import ArtifactSource, BaseFinder, Cache, Git, Progress, Resolver
+from repro.resolve.artifacts import Artifacts, Role
 from repro.resolve.asked import asked_by_accelerator, asked_by_all
 from repro.resolve.files import IGNORED, hash_file
 from repro.resolve.freshness import accelerator_reasons
@@ -39,15 +39,19 @@ class _Task:
     architecture: str
     resolver: Resolver
     base_finder: BaseFinder
+    artifacts: Artifacts
     progress: Progress
     previous: Lock | None
     upgrade: Sequence[str] | None
 
+    @property
+    def renews_all(self) -> bool:
+        return self.upgrade is not None and not self.upgrade
+
     def base(self, name: str, old: AcceleratorLock | None) -> BaseLock:
         """Keep the base where it was asked for in the same words, unless everything is to be renewed."""
         requested = self.spec.accelerators[name].base  # type: ignore[index]
-        renew_all = self.upgrade is not None and not self.upgrade
-        if old is not None and not renew_all:
+        if old is not None and not self.renews_all:
             same = old.base.requested == requested and old.base.architecture == self.architecture
             if same:
                 return old.base
@@ -88,8 +92,16 @@ class _Task:
         )
         return locked, made.documents, True
 
-    def artifact(self, artifact: ArtifactSpec) -> ArtifactLock:
-        return lock_path(artifact, root=self.root, progress=self.progress)
+    def artifact(
+        self, artifact: ArtifactSpec, role: Role, accelerators: Mapping[str, AcceleratorLock]
+    ) -> ArtifactLock:
+        """Keep what was asked for in the same words, unless everything is to be renewed."""
+        key = f"{role}s.{artifact.name}"
+        if self.previous is not None and artifact.kind != "path" and not self.renews_all:
+            old = {item.name: item for item in (*self.previous.models, *self.previous.datasets)}
+            if self.previous.asked.get(key) == asked_by_all(self.spec)[key]:
+                return old[artifact.name]
+        return self.artifacts.lock(artifact, role, accelerators)
 
     def source(self, git: Git) -> SourceLock:
         """Lock the source; where no byte changed, the commit it was first locked at stays."""
@@ -108,6 +120,8 @@ def lock(
     resolver: Resolver,
     base_finder: BaseFinder,
     git: Git,
+    cache: Cache,
+    sources: Mapping[str, ArtifactSource],
     progress: Progress,
     previous: Lock | None = None,
     upgrade: Sequence[str] | None = None,
@@ -119,6 +133,8 @@ def lock(
         accelerators: which of its accelerators to lock; others keep their lock.
         root: folder of `repro.yaml`.
         architecture: of the machine that will run, in the OCI image specification's words, such as `amd64`.
+        cache: takes in what lies elsewhere.
+        sources: for each kind of reference to a model or data set, what brings its files.
         previous: the lock that is there.
         upgrade: None keeps everything that still fits; names renew these packages; () renews every
             package, base image, model and data set.
@@ -133,13 +149,12 @@ def lock(
         architecture=architecture,
         resolver=resolver,
         base_finder=base_finder,
+        artifacts=Artifacts(root=root, cache=cache, sources=sources, progress=progress),
         progress=progress,
         previous=previous,
         upgrade=upgrade,
     )
     source = task.source(git)
-    models = tuple(map(task.artifact, spec.models))
-    datasets = tuple(map(task.artifact, spec.datasets))
     kept = dict(previous.accelerators) if previous else {}
     files: dict[str, bytes | None] = {
         path: None for name in kept if name not in spec.accelerators for path in documents_of(name).values()
@@ -152,6 +167,8 @@ def lock(
         locked[name], documents, anew = task.accelerator(name)
         files |= documents
         renewed += [name] if anew else []
+    models = tuple(task.artifact(artifact, "model", locked) for artifact in spec.models)
+    datasets = tuple(task.artifact(artifact, "dataset", locked) for artifact in spec.datasets)
     made = Lock(
         name=spec.name,
         spec_digest=spec.meaning(),

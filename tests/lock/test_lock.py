@@ -19,8 +19,9 @@ from repro.adapters.cache import FileCache
 from repro.adapters.files import write_together
 from repro.digest import digest_bytes
 from repro.errors import LockError
-from repro.lock import Lock, PackageFile, Platform
-from repro.resolution import Inputs, Resolution, WheelIndex
+from repro.lock import Lock, PackageFile, PackageLock, Platform
+from repro.ports import ArtifactSource
+from repro.resolution import Inputs, Resolution
 from repro.resolve import Freshness, LockResult, check, lock
 from repro.resolve.places import places
 from repro.spec import Spec
@@ -70,14 +71,7 @@ class Shelf:
             requested=True,
         )
 
-    def fetch(
-        self,
-        files: Sequence[PackageFile],
-        *,
-        platform: Platform,
-        indexes: Sequence[WheelIndex],
-        progress: object,
-    ) -> None:
+    def fetch(self, packages: PackageLock, *, root: Path, progress: object) -> None:
         raise AssertionError("locking fetches while it resolves")
 
 
@@ -89,6 +83,7 @@ class Project:
         self.cache = FileCache(root.parent / "cache")
         self.shelf = Shelf()
         self.bases = OneBase()
+        self.sources: dict[str, ArtifactSource] = {}
         self.tree: dict[str, Any] = {
             "version": 1,
             "name": "pilot",
@@ -134,6 +129,8 @@ class Project:
             resolver=self.shelf,
             base_finder=self.bases,
             git=NoGit(),
+            cache=self.cache,
+            sources=self.sources,
             progress=Quiet(),
             previous=self.last,
             upgrade=upgrade,

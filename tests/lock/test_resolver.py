@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lock_world import LINUX, Quiet, World
+from lock_world import LINUX, Quiet, World, wheel
 
 from repro.adapters.pip import PipResolver
+from repro.digest import digest_bytes
 from repro.errors import LockError, NetworkError, ReproError
-from repro.lock import PackageFile, Platform
+from repro.lock import IndexLock, PackageFile, PackageLock, Platform
 from repro.resolution import Resolution
 from repro.resolve.render import requirements_text
 from repro.resolve.requirements import read_inputs
@@ -49,6 +50,22 @@ def resolve(resolver: PipResolver, tmp_path: Path) -> Resolve:
         )
 
     return run
+
+
+def locked(resolution: Resolution, *indexes: IndexLock) -> PackageLock:
+    """Return a package lock with the files of a resolution."""
+    any_digest = digest_bytes(b"")
+    return PackageLock(
+        platform=LINUX,
+        requirements=any_digest,
+        pylock=any_digest,
+        compiled=any_digest,
+        inputs=(),
+        indexes=indexes,
+        resolver=resolution.tools,
+        pip=resolution.pip,
+        files=resolution.files,
+    )
 
 
 def pinned(resolution: Resolution) -> dict[str, str]:
@@ -372,29 +389,64 @@ def test_a_download_goes_on_where_it_broke(world: World, resolve: Resolve) -> No
 
 
 def test_locked_wheels_are_fetched_again_elsewhere(
-    world: World, resolve: Resolve, resolver: PipResolver
+    world: World, resolve: Resolve, resolver: PipResolver, tmp_path: Path
 ) -> None:
     offered = world.index("default").add("pilot", "1.0")
     found = resolve("pilot\n")
     held = resolver.cache.path(found.files[0].digest)
     assert held is not None
     before = len(world.requests)
-    resolver.fetch(found.files, platform=LINUX, indexes=(), progress=Quiet())
+    resolver.fetch(locked(found), root=tmp_path, progress=Quiet())
     assert len(world.requests) == before
     held.unlink()
 
-    resolver.fetch(found.files, platform=LINUX, indexes=(), progress=Quiet())
+    resolver.fetch(locked(found), root=tmp_path, progress=Quiet())
 
     assert held.read_bytes() == offered.data
     held.unlink()
     world.indexes["default"].projects.clear()
     with pytest.raises(LockError, match=r"pilot-1\.0") as caught:
-        resolver.fetch(found.files, platform=LINUX, indexes=(), progress=Quiet())
+        resolver.fetch(locked(found), root=tmp_path, progress=Quiet())
     assert caught.value.kind == "wheel-gone"
 
 
+def test_wheels_of_the_projects_own_places_are_fetched_again_from_there(
+    world: World, resolve: Resolve, resolver: PipResolver, tmp_path: Path
+) -> None:
+    world.index("default").add("pilot", "9.0")
+    mine = world.index("mine").add("pilot", "1.0")
+    filename, data = wheel("local", "1.0")
+    (tmp_path / "project" / "wheels").mkdir(parents=True)
+    (tmp_path / "project" / "wheels" / filename).write_bytes(data)
+    direct = world.index("other").add("direct", "1.0")
+    declared = IndexSpec(name="mine", url=world.index("mine").url, packages=("pilot",))
+    text = f"--find-links wheels\npilot\nlocal\ndirect @ {world.base}/other/files/{direct.filename}\n"
+    found = resolve(text, indexes=(declared,))
+    expected = {"direct": direct.data, "local": data, "pilot": mine.data}
+    assert {file.name: file.index for file in found.files} == {
+        "direct": "direct",
+        "local": "folder-wheels",
+        "pilot": "mine",
+    }
+    for file in found.files:
+        held = resolver.cache.path(file.digest)
+        assert held is not None
+        held.unlink()
+
+    indexes = (
+        IndexLock(name="mine", url=declared.url, flat=False),
+        IndexLock(name="folder-wheels", url="wheels", flat=True),
+    )
+    resolver.fetch(locked(found, *indexes), root=tmp_path / "project", progress=Quiet())
+
+    for file in found.files:
+        held = resolver.cache.path(file.digest)
+        assert held is not None
+        assert held.read_bytes() == expected[file.name]
+
+
 def test_another_file_under_a_locked_name_is_refused(
-    world: World, resolve: Resolve, resolver: PipResolver
+    world: World, resolve: Resolve, resolver: PipResolver, tmp_path: Path
 ) -> None:
     offered = world.index("default").add("pilot", "1.0")
     found = resolve("pilot\n")
@@ -404,7 +456,7 @@ def test_another_file_under_a_locked_name_is_refused(
     offered.data += b"more"
 
     with pytest.raises(LockError) as caught:
-        resolver.fetch(found.files, platform=LINUX, indexes=(), progress=Quiet())
+        resolver.fetch(locked(found), root=tmp_path, progress=Quiet())
 
     assert caught.value.kind == "hash-contradiction"
     assert resolver.cache.path(found.files[0].digest) is None

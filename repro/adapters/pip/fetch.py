@@ -70,6 +70,7 @@ class Wanted:
             index=self.index,
             hash_source=source,
             requested=self.requested,
+            url=redact(self.url) if self.index == "direct" else None,
         )
 
 

@@ -19,7 +19,7 @@ from repro.adapters.pip.fetch import Wanted, fetch
 from repro.adapters.pip.platform import target
 from repro.adapters.pip.tools import Tools
 from repro.errors import LockError
-from repro.lock import PackageFile, Platform
+from repro.lock import PackageFile, PackageLock, Platform
 from repro.ports import Progress
 from repro.resolution import Inputs, Resolution, WheelIndex
 from repro.resolve.compiled import parse_compiled, pins, with_hashes
@@ -83,50 +83,53 @@ class PipResolver:
             warnings=tuple(warnings),
         )
 
-    def fetch(
-        self,
-        files: Sequence[PackageFile],
-        *,
-        platform: Platform,
-        indexes: Sequence[WheelIndex],
-        progress: Progress,
-    ) -> None:
+    def fetch(self, packages: PackageLock, *, root: Path, progress: Progress) -> None:
         """Hold every locked wheel in the cache; does no network work where all of them are there.
 
         Raises:
-            LockError: kind `wheel-gone` or `wheel-direct`.
+            LockError: kind `wheel-gone`, or `hash-contradiction` where another file has the name now.
             NetworkError: an index does not answer, or refuses.
         """
-        missing = [file for file in files if self.cache.path(file.digest) is None]
+        missing = [file for file in (packages.pip, *packages.files) if self.cache.path(file.digest) is None]
         if not missing:
             return
         self.tools.prepare(progress)
-        inputs = Inputs(requirements=(), documents={}, indexes=tuple(indexes))
+        inputs = Inputs(requirements=(), documents={}, indexes=_indexes(packages, root))
         with self._work() as folder:
-            task = _Task(self.tools, folder, _request(self.cache, inputs, target(platform)))
+            task = _Task(self.tools, folder, _request(self.cache, inputs, target(packages.platform)))
             task.stage(inputs, (), ())
             progress.start("look up the locked wheels")
-            offers = task.locate([file.name for file in missing])
+            offers = task.locate([file.name for file in missing if file.url is None])
             task.fetch(_served(missing, offers), self.cache, progress)
+
+
+def _indexes(packages: PackageLock, root: Path) -> tuple[WheelIndex, ...]:
+    """Return the lock's indexes with their packages bound to them, as when they were locked."""
+    return tuple(
+        WheelIndex(
+            name=index.name,
+            url=index.url if "://" in index.url else str(root / index.url),
+            flat=index.flat,
+            packages=tuple(file.name for file in packages.files if file.index == index.name),
+        )
+        for index in packages.indexes
+    )
 
 
 def _served(missing: Sequence[PackageFile], offers: Mapping[str, Sequence[Offer]]) -> list[Wanted]:
     """Pair each locked wheel with the place that serves it now."""
     served, gone = [], []
     for file in missing:
-        same = [
-            offer
-            for offer in offers.get(file.name, ())
-            if offer["filename"] == file.filename and offer["index"] == file.index
-        ]
-        if not same:
+        urls = [offer["url"] for offer in offers.get(file.name, ()) if offer["filename"] == file.filename]
+        urls = [file.url] if file.url else urls
+        if not urls:
             gone.append(f"{file.filename} ({file.index})")
             continue
         served.append(
             Wanted(
                 name=file.name,
                 version=file.version,
-                url=same[0]["url"],
+                url=urls[0],
                 index=file.index,
                 published=file.digest,
                 allowed=None,
