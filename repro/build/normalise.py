@@ -135,6 +135,15 @@ class _Layer:
             if name in self.members:
                 raise self._error("layer-duplicate", f"a layer holds {_shown(name)} twice")
             self.members[name] = member
+        self._require_end()
+
+    def _require_end(self) -> None:
+        """Check that the layer ends here: tarfile takes a damaged header for the end."""
+        source = self.archive.fileobj
+        assert source is not None
+        source.seek(self.archive.offset)
+        if source.read(tarball.BLOCK).strip(b"\0"):
+            raise self._error("layer-unreadable", "a layer holds a header that cannot be read")
 
     def _content_of(self, name: bytes) -> bytes:
         """Follow hard links to the member that holds the content."""
@@ -171,14 +180,8 @@ class _Layer:
         assert stream is not None
         left = member.entry.size
         while left:
-            try:
-                chunk = stream.read(min(left, CHUNK_BYTES))
-            except tarfile.ReadError:
-                chunk = b""
-            if not chunk:
-                raise self._error(
-                    "layer-truncated", f"a layer ends in the middle of {_shown(member.entry.name)}"
-                )
+            if not (chunk := stream.read(min(left, CHUNK_BYTES))):
+                raise self._error("layer-unreadable", f"a layer ends in {_shown(member.entry.name)}")
             yield chunk
             left -= len(chunk)
         yield tarball.padding(member.entry.size)
@@ -203,8 +206,8 @@ def canonical_layer(source: BinaryIO, *, epoch: int, where: str) -> Iterator[byt
         where: name of the layer for messages.
 
     Raises:
-        BuildError: `layer-unreadable`, `layer-truncated`, `layer-duplicate`, `layer-link-broken`,
-            `layer-unsafe` or `layer-unknown-type`.
+        BuildError: `layer-unreadable`, `layer-duplicate`, `layer-link-broken`, `layer-unsafe` or
+            `layer-unknown-type`.
     """
     layer = _Layer(source, where)
     if not layer.members:
