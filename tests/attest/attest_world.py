@@ -157,10 +157,14 @@ def make_trace(rank: int = 0) -> bytes:
 class World:
     """One run folder, one trust folder, and the keys of everybody."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, signers: dict[str, FileSigner] | None = None) -> None:
         self.run, self.trust = root / "run", root / "trust"
-        self.signers = {name: new_signer() for name in ("train", "lab", "auditor", "stranger")}
-        self.signers["lab"] = new_signer("ed25519")
+        self.signers = signers or {
+            "train": new_signer(),
+            "lab": new_signer("ed25519"),
+            "auditor": new_signer(),
+            "stranger": new_signer(),
+        }
         self.files: dict[str, bytes] = {}
         self.policy: dict[str, Any] = {
             "schema": "https://repro-manifest/trust/v1",
