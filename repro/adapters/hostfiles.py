@@ -58,9 +58,12 @@ def read_amd(root: Path) -> Iterator[Found]:
 
 
 def _evidence(path: str, texts: Mapping[str, str]) -> tuple[str | None, str]:
-    """Return several small files as one text, each under its name."""
-    joined = "".join(f"==> {name} <==\n{text.rstrip()}\n" for name, text in sorted(texts.items()))
-    return (path if joined else None), joined
+    """Return several small files as one text: those of a line behind their name, others below it."""
+    lines = []
+    for name, text in sorted(texts.items()):
+        body = text.strip()
+        lines.append(f"{name}: {body}\n" if "\n" not in body else f"{name}:\n{body}\n")
+    return (path if lines else None), "".join(lines)
 
 
 def _kfd_nodes(folder: Path) -> dict[int, dict[str, str]]:

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from repro.adapters.cells import printable
 from repro.host import Evidence
 
-__all__ = ["PUBLIC_SALT", "Scrubber"]
+__all__ = ["HIDDEN", "PUBLIC_SALT", "Scrubber"]
+
+HIDDEN = "[hidden]"
+"""Stands for what was taken out."""
 
 PUBLIC_SALT = b"repro-device/1"
 """Used where no other is given: whoever holds the device can recognise it, nobody else can."""
@@ -32,7 +35,7 @@ _UNIQUE = re.compile(
     r"((?:unique[_ ]id|hive_id|GPU[ _]PDI|asic_serial)\"?\s*(?:: *|> *| +)\"?)((?:0x)?[0-9A-Fa-f]{2,20})\b",
     re.IGNORECASE,
 )
-_SERIAL = re.compile(r"(serial[\w ]{0,80}\"?\s{0,4}(?:: *|>) *\"?)([^\s\"<>|]+)", re.IGNORECASE)
+_SERIAL = re.compile(r"((?<!/)serial[\w ]{0,80}\"?\s{0,4}(?:: *|>) *\"?)([^\s\"<>|]+)", re.IGNORECASE)
 _NAMED = re.compile(r"((?:host|user|node) ?name\"?\s*(?:: *|> *|=)\"?)([^\s\"<>|]+)", re.IGNORECASE)
 _HOME = re.compile(r"(/home/|/Users/|\\Users\\)[^/\\\s\"<>|:]+")
 _MEMBER = re.compile(r"^\S+(?= is (?:not )?(?:a )?member of )", re.MULTILINE)
@@ -65,13 +68,13 @@ class Scrubber:
             return text
         text = _hide_columns(text)
         text = _UUID.sub(lambda match: f"id:{self.stable_id(match[0])}", text)
-        text = _UNIQUE.sub(lambda match: f"{match[1]}id:{self.stable_id(_canonical(match[2]))}", text)
-        text = _SERIAL.sub(lambda match: match[1] + _masked(match[2], "<serial>"), text)
-        text = _NAMED.sub(lambda match: match[1] + _masked(match[2], "<name>"), text)
-        text = _MEMBER.sub("<user>", _HOME.sub(lambda match: f"{match[1]}<user>", text))
+        text = _UNIQUE.sub(lambda match: f"{match[1]}id:{self.stable_id(_canonical(*match.groups()))}", text)
+        text = _SERIAL.sub(lambda match: match[1] + _masked(match[2]), text)
+        text = _NAMED.sub(lambda match: match[1] + _masked(match[2]), text)
+        text = _MEMBER.sub(HIDDEN, _HOME.sub(lambda match: match[1] + HIDDEN, text))
         for name in self.names:
             if len(name) >= 3:
-                text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", "<host>", text)
+                text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", HIDDEN, text)
         return text
 
     def evidence(self, command: str, exit_code: int | None, stdout: str, stderr: str = "") -> Evidence:
@@ -86,15 +89,15 @@ class Scrubber:
         )
 
 
-def _canonical(text: str) -> str:
-    """Return a 64-bit id as 16 hex digits: decimal in sysfs, hex after `0x`."""
-    if text.startswith(("0x", "0X")):
-        return text[2:].lower().rjust(16, "0")
-    return f"{int(text):016x}" if text.isascii() and text.isdigit() else text.lower()
+def _canonical(label: str, text: str) -> str:
+    """Return a 64-bit id as 16 hex digits; where only a space stands before it, kfd wrote it in decimal."""
+    if label.endswith(" ") and ":" not in label and text.isdecimal():
+        return f"{int(text):016x}"
+    return text.lower().removeprefix("0x").rjust(16, "0")
 
 
-def _masked(value: str, mask: str) -> str:
-    return value if value.casefold() in _EMPTY or value.startswith(("id:", "<")) else mask
+def _masked(value: str) -> str:
+    return value if value.casefold() in _EMPTY or value.startswith("id:") else HIDDEN
 
 
 def _hide_columns(text: str) -> str:
@@ -108,6 +111,6 @@ def _hide_columns(text: str) -> str:
         found = line.split(", ")
         if len(found) == len(head):
             for place in hidden:
-                found[place] = _masked(found[place], "<hidden>")
+                found[place] = _masked(found[place])
             lines[number] = ", ".join(found)
     return "\n".join(lines)
