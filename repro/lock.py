@@ -53,7 +53,7 @@ class PackageFile(Noun):
     size: int = Field(ge=0)
     digest: DigestStr
     index: str
-    """Index it came from: `default` is pip's own, `direct` a URL in a requirement, others are in `indexes`."""
+    """Index it came from: `default` is pip's own, `direct` a URL that was required, others: see `indexes`."""
     hash_source: Literal["published", "computed"]
     """Whether the index published this hash too, or only we computed it from the bytes."""
     requested: bool = False

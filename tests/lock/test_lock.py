@@ -20,8 +20,8 @@ from repro.adapters.files import write_together
 from repro.digest import digest_bytes
 from repro.errors import LockError
 from repro.lock import Lock, PackageFile, PackageLock, Platform
-from repro.ports import ArtifactSource
-from repro.resolution import Inputs, Resolution
+from repro.ports import ArtifactSource, Progress
+from repro.resolution import Found, Inputs, Reference, Resolution
 from repro.resolve import Freshness, LockResult, check, lock
 from repro.resolve.places import places
 from repro.spec import Spec
@@ -358,3 +358,27 @@ def test_files_that_run_when_they_are_loaded_are_pointed_out(project: Project) -
     project.write("data/cache.pkl", "")
     warnings = project.lock().warnings
     assert [text.split(" ")[1] for text in warnings] == ["cache.pkl", "corpus.py"]
+
+
+def test_models_from_elsewhere_are_asked_for_once(project: Project) -> None:
+    class Shop:
+        asked = 0
+
+        def materialise(self, reference: Reference, into: Path, progress: Progress) -> Found:
+            self.asked += 1
+            (into / "config.json").write_text("{}")
+            return Found(requested=reference.text, commit="c" * 40)
+
+    shop = Shop()
+    project.sources["hub"] = shop
+    project.tree["models"] = [{"name": "base", "hub": "org/model"}]
+    project.lock()
+    assert (project.lock().files, shop.asked) == ({}, 1)
+    project.tree["models"][0]["revision"] = "v2"
+    assert project.check().reasons == ("repro.yaml: models.base has changed since the lock was made",)
+    project.lock()
+    assert shop.asked == 2
+    project.lock(upgrade=("numpy",))
+    assert shop.asked == 2
+    project.lock(upgrade=())
+    assert shop.asked == 3

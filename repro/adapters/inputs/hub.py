@@ -45,7 +45,9 @@ class HubSource:
             NetworkError: kind `hub-unavailable`.
         """
         try:
-            import huggingface_hub
+            import huggingface_hub.constants
+            import huggingface_hub.errors
+            import huggingface_hub.utils
         except ImportError:
             raise LockError(
                 "hub-extra-missing",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import requests
@@ -91,8 +91,13 @@ class UrlSource:
         """
         url = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), reference.text)
         parts = urlsplit(url)
-        name = unquote(PurePosixPath(parts.path).name)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not name or "/" in name:
+        name = unquote(parts.path.rpartition("/")[2])
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or name in ("", ".", "..")
+            or "/" in name
+        ):
             raise LockError(
                 "url-malformed",
                 "this is no address of a file by HTTP",
