@@ -81,6 +81,13 @@ def cli() -> None:
     """
 
 
+def _colour() -> bool | None:
+    """NO_COLOR wins over FORCE_COLOR; with neither, a terminal has colours and a pipe has none."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
 def _stop(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     raise KeyboardInterrupt
 
@@ -90,11 +97,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _stop)
     code = 0
     try:
-        code = cli.main(standalone_mode=False) or 0
+        code = cli.main(standalone_mode=False, color=_colour()) or 0
     except Exception as error:  # noqa: BLE001 - the one boundary of the program
         from repro.cli.failure import explain
 
-        sys.exit(explain(error, sys.argv[1:]))
+        code = explain(error, sys.argv[1:], colour=_colour())
     except KeyboardInterrupt:
         click.echo("interrupted: nothing half-written is left", err=True)
         code = 130

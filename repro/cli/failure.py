@@ -40,8 +40,8 @@ def _tree(error: ReproError) -> dict[str, Any]:
     return tree
 
 
-def _say(error: ReproError) -> None:
-    click.secho(f"error[{error.kind}] ", fg="red", bold=True, nl=False, err=True)
+def _say(error: ReproError, colour: bool | None) -> None:
+    click.secho(f"error[{error.kind}] ", fg="red", bold=True, nl=False, err=True, color=colour)
     click.echo(str(error), err=True)
     if isinstance(error, SpecError):
         for flaw in error.flaws:
@@ -49,11 +49,11 @@ def _say(error: ReproError) -> None:
             key = f"{flaw.path}: " if flaw.path else ""
             click.echo(f"  {place}{key}{flaw.message}", err=True)
     if error.remedy:
-        click.secho("  what to do: ", fg="cyan", nl=False, err=True)
+        click.secho("  what to do: ", fg="cyan", nl=False, err=True, color=colour)
         click.echo(error.remedy, err=True)
 
 
-def explain(error: Exception, arguments: Sequence[str]) -> int:
+def explain(error: Exception, arguments: Sequence[str], *, colour: bool | None = None) -> int:
     """Print what went wrong and return the exit code.
 
     Raises:
@@ -71,5 +71,5 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         raise error
     if "--json" in arguments:
         click.echo(json.dumps({"error": _tree(error)}, indent=2, sort_keys=True))
-    _say(error)
+    _say(error, colour)
     return 1

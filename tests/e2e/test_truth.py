@@ -1,0 +1,102 @@
+"""A replay tells the truth: the same is the same, and every change is found and named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from e2e_world import Signed, replace_once, repro, succeed
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.torch]
+
+
+def test_the_run_verifies_and_says_what_was_not_checked(signed: Signed) -> None:
+    result = repro("verify", signed.run, "--trust", signed.trust, "--json")
+    answer = json.loads(result.stdout)
+    assert (result.returncode, answer["verdict"]) == (0, "VERIFIED")
+    not_made = [check["name"] for check in answer["checks"] if check["state"] == "not-made"]
+    assert not_made == ["image", "models", "data sets", "replays"]
+
+
+def test_the_pilot_repeats_itself_and_resumes_exactly(signed: Signed) -> None:
+    manifest = json.loads((signed.run / "manifest.json").read_text())
+    assert manifest["reproduced_itself"]["outcome"] == "BITWISE"
+    assert manifest["resumed_exactly"]["outcome"] == "BITWISE"
+    assert [phase["name"] for phase in manifest["phases"]] == ["full", "interrupted", "resumed"]
+    assert {phase["world_size"] for phase in manifest["phases"]} == {2}
+
+
+def test_the_same_is_bitwise_and_can_be_signed(signed: Signed, tmp_path: Path) -> None:
+    succeed("keys", "new", tmp_path / "lab", "--no-passphrase")
+    code, verdict = signed.replay(
+        signed.project, "--sign", "--key", tmp_path / "lab.key", "--report", tmp_path / "summary.md"
+    )
+    assert (code, verdict["outcome"]) == (0, "BITWISE")
+    assert "BITWISE" in (tmp_path / "summary.md").read_text()
+    assert (signed.run / "replays" / "lab.sigstore.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "observable"),
+    [
+        ("  lr: 0.0006", "  lr: 0.00060001", "hyper-parameters-differ", "hyper"),
+        ("seed: 20261130", "seed: 20261131", None, None),
+    ],
+    ids=["learning rate", "seed"],
+)
+def test_a_changed_setting_is_found(
+    signed: Signed, tmp_path: Path, old: str, new: str, kind: str | None, observable: str | None
+) -> None:
+    project = signed.copy(tmp_path / "changed")
+    replace_once(project / "configs" / "pilot.yaml", old, new)
+    succeed("lock", "-C", project)
+    code, verdict = signed.replay(project, "--current")
+    assert (code, verdict["outcome"]) == (3, "DIVERGED")
+    first = verdict["first_divergence"]
+    assert first["phase"] == "full"
+    assert first["step"] <= 1
+    if kind and observable:
+        assert verdict["kind"] == kind
+        assert first["observable"].startswith(observable)
+    assert any("configs/pilot.yaml" in one["sentence"] for one in verdict["explanations"])
+
+
+def test_a_changed_package_is_no_replay_of_what_was_signed(signed: Signed, tmp_path: Path) -> None:
+    project = signed.copy(tmp_path / "changed")
+    locked = json.loads((project / "repro.lock").read_text())
+    files = locked["accelerators"]["cpu"]["packages"]["files"]
+    signed_version = next(file["version"] for file in files if file["name"] == "pyyaml")
+    replace_once(project / "requirements.in", "pyyaml", f"pyyaml!={signed_version}")
+    succeed("lock", "-C", project)
+    code, verdict = signed.replay(project, "--current")
+    assert verdict["outcome"] in ("INCOMPARABLE", "DIVERGED")
+    assert code in (3, 4)
+    first = verdict["explanations"][0]
+    assert (first["category"], first["name"]) == ("packages", "pyyaml")
+    assert signed_version in first["target"]
+
+
+def test_one_changed_byte_of_data_is_refused_before_anything_runs(signed: Signed, tmp_path: Path) -> None:
+    project = signed.copy(tmp_path / "changed")
+    _flip(project / "data" / "corpus.txt", 0)
+    result = repro("replay", signed.run, "--trust", signed.trust, "-C", project)
+    assert result.returncode == 1
+    assert "error[artifact-differs]" in result.stderr
+    assert "corpus" in result.stderr
+
+
+def test_one_changed_byte_of_data_is_found_where_it_was_locked_again(signed: Signed, tmp_path: Path) -> None:
+    project = signed.copy(tmp_path / "changed")
+    _flip(project / "data" / "corpus.txt", 0)
+    succeed("lock", "-C", project)
+    code, verdict = signed.replay(project, "--current")
+    assert (code, verdict["outcome"]) == (3, "DIVERGED")
+    assert verdict["kind"] == "inputs-differ"
+    assert verdict["explanations"][0]["category"] == "data"
+
+
+def _flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
