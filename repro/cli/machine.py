@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from repro.adapters.probe import probe
+from repro.adapters.probe import engine_facts, probe
 from repro.adapters.process import SubprocessRunner
 from repro.adapters.torchenv import userspace_of_head
 from repro.adapters.tracefiles import open_trace
-from repro.host import EngineFacts, HostFacts
+from repro.host import HostFacts
 from repro.image import EngineInfo
 from repro.run import PilotRun
 
 __all__ = ["facts_of_run"]
 
 
-def _engine(info: EngineInfo | None) -> EngineFacts | None:
-    if info is None:
-        return None
-    return EngineFacts(name=info.name, version=info.version, store=info.store, rootless=info.rootless)
-
-
 def facts_of_run(run: PilotRun, engine: EngineInfo | None) -> HostFacts:
     """Probe the host's driver, and read the userspace from what the pilot's first rank recorded."""
-    host = probe(SubprocessRunner(), engine=_engine(engine))
+    host = probe(SubprocessRunner(), engine=engine_facts(engine) if engine else None)
     head = open_trace(run.folder, run.phases).phases[0].ranks[0].head()
     return host.model_copy(update={"userspace": userspace_of_head(head)})

@@ -79,11 +79,12 @@ def _page(run: Path, manifest: Manifest, verification: Verification | None, repl
 def command(
     run: Path, kept: tuple[Path, ...], trust_file: Path | None, asked: str | None, output: Path | None
 ) -> None:
-    """Write a summary of a run and its replays as HTML, Markdown or JUnit XML.
+    """Write a summary of a run and its replays as HTML or Markdown.
 
-    The HTML page is one file, needs no network and runs no script. With --trust
-    the run is verified first, and the check list is part of the report; what the
-    report says does not change the exit code.
+    The HTML page is one file, needs no network and runs no script. JUnit XML is
+    for CI systems that show tests. With --trust the run is verified first, and
+    the check list is part of the report; what it says does not change the exit
+    code.
 
     \b
     Example:  repro report manifests/pilot.cpu --trust trust.yaml --replay kept -o report.html
