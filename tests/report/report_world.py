@@ -8,7 +8,17 @@ from repro.attest.outcome import Check, Verification
 from repro.digest import digest_bytes
 from repro.host import CpuFacts, Device, HostDriver, HostFacts, NvidiaDriver, OsFacts
 from repro.image import BuilderRecord, ImageIdentity, ImageRecord
-from repro.lock import FileLock
+from repro.lock import (
+    AcceleratorLock,
+    ArtifactLock,
+    BaseLock,
+    FileLock,
+    Lock,
+    PackageFile,
+    PackageLock,
+    Platform,
+    SourceLock,
+)
 from repro.manifest import CheckpointRecord, InputRecord, Manifest, PhaseRecord, ToolRecord
 from repro.tolerance import ToleranceSpec
 from repro.userspace import Userspace
@@ -40,6 +50,72 @@ def phase(name: Any = "full", *, first_step: int = 0, steps: int = 20, world: in
         world_size=world,
         trace=tuple(file(f"trace/{name}/rank-{rank}.jsonl") for rank in range(world)),
     )
+
+
+def wheel(name: str, version: str, *, requested: bool = False, **changes: Any) -> PackageFile:
+    members: dict[str, Any] = {
+        "name": name,
+        "version": version,
+        "filename": f"{name}-{version}-py3-none-any.whl",
+        "size": 1_000_000,
+        "digest": sha(name),
+        "index": "default",
+        "hash_source": "published",
+        "requested": requested,
+    }
+    return PackageFile(**{**members, **changes})
+
+
+def artifact(name: str, kind: Any, **changes: Any) -> ArtifactLock:
+    members: dict[str, Any] = {
+        "name": name,
+        "kind": kind,
+        "requested": name,
+        "target": name,
+        "files": (file(f"{name}/a.bin", 60), file(f"{name}/b.bin", 40)),
+        "total_bytes": 100,
+    }
+    return ArtifactLock(**{**members, **changes})
+
+
+def lock(**changes: Any) -> Lock:
+    packages = PackageLock(
+        platform=Platform(python="3.11", os="linux", architecture="x86_64"),
+        requirements=sha("requirements"),
+        pylock=sha("pylock"),
+        compiled=sha("compiled"),
+        inputs=(file("requirements.in"),),
+        resolver={"pip": "25.0"},
+        pip=wheel("pip", "25.0"),
+        files=(wheel("numpy", "2.1.0"), wheel("torch", "2.9.0", requested=True)),
+    )
+    accelerator = AcceleratorLock(
+        spec_digest=sha("cuda"),
+        asked={},
+        dockerfile=file("Dockerfile.cuda"),
+        base=BaseLock(
+            requested="debian:12",
+            source="registry",
+            config_digest=sha("base"),
+            diff_ids=(sha("layer 0"),),
+            os="linux",
+            architecture="amd64",
+        ),
+        packages=packages,
+    )
+    members: dict[str, Any] = {
+        "name": "pilot",
+        "spec_digest": sha("spec"),
+        "asked": {},
+        "ignored": (),
+        "seed": 7,
+        "determinism": "strict",
+        "source": SourceLock(files=(file("train.py"),)),
+        "models": (artifact("small", "hub", commit="c" * 40, licence="apache-2.0"),),
+        "datasets": (artifact("corpus", "path"),),
+        "accelerators": {"cuda": accelerator},
+    }
+    return Lock(**{**members, **changes})
 
 
 def image() -> ImageRecord:
