@@ -126,7 +126,7 @@ class ArtifactLock(Noun):
     total_bytes: int = Field(ge=0)
     licence: str | None = None
     hints: dict[str, str] = Field(default_factory=dict)
-    """What others call these files, such as an ETag or DVC's MD5, by path. Recorded, never relied on."""
+    """What others call these files, such as an ETag or DVC's MD5. Recorded, never relied on."""
     warnings: tuple[str, ...] = ()
 
 

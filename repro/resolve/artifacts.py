@@ -19,6 +19,7 @@ from repro.lock import AcceleratorLock, ArtifactLock, FileLock
 from repro.ports import ArtifactSource, Cache, Progress
 from repro.resolution import Found, Reference
 from repro.resolve.contents import examine
+from repro.resolve.dvc import check_dvc
 from repro.resolve.files import hash_files, list_tree
 from repro.resolve.places import tree_digest
 from repro.spec import ArtifactSpec
@@ -66,6 +67,7 @@ class Artifacts:
                 remedy="put the files there, or correct the reference in repro.yaml",
             )
         examined = examine(listed, where=found.requested)
+        sums, absent = check_dvc(place, listed, where=found.requested)
         self.progress.start(f"hash {artifact.name}", total=sum(path.stat().st_size for _, path in listed))
         files = hash_files(listed, self.progress)
         default = artifact.reference if artifact.kind == "path" else f"inputs/{artifact.name}"
@@ -80,8 +82,8 @@ class Artifacts:
             files=files,
             total_bytes=sum(file.size for file in files),
             licence=found.licence,
-            hints=found.hints,
-            warnings=(*found.warnings, *examined),
+            hints={**found.hints, **sums},
+            warnings=(*found.warnings, *examined, *absent),
         )
 
     def _bring(
