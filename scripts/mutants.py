@@ -20,25 +20,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = (
-    "attest/certificate.py",
-    "attest/contents.py",
-    "attest/dsse.py",
-    "attest/envelope.py",
-    "attest/keyring.py",
-    "attest/paths.py",
-    "attest/publickey.py",
-    "attest/replays.py",
-    "attest/signature.py",
-    "attest/statements.py",
-    "attest/timestamp.py",
-    "attest/verify.py",
-    "adapters/runfolder.py",
-    "bundle.py",
-    "statement.py",
-    "strictjson.py",
-    "trust.py",
-)
+NEAREST = {
+    "attest/certificate.py": "test_certificates.py",
+    "attest/contents.py": "test_attacks_files.py",
+    "attest/dsse.py": "test_dsse.py",
+    "attest/envelope.py": "test_attacks_bundle.py",
+    "attest/keyring.py": "test_attacks_statement.py",
+    "attest/paths.py": "test_attacks_statement.py",
+    "attest/publickey.py": "test_attacks_bundle.py",
+    "attest/replays.py": "test_replays.py",
+    "attest/signature.py": "test_attacks_statement.py",
+    "attest/statements.py": "test_attacks_statement.py",
+    "attest/timestamp.py": "test_certificates.py",
+    "attest/verify.py": "test_attacks_statement.py",
+    "adapters/runfolder.py": "test_attacks_files.py",
+    "bundle.py": "test_attacks_bundle.py",
+    "statement.py": "test_attacks_statement.py",
+    "strictjson.py": "test_attacks_statement.py",
+    "trust.py": "test_attacks_statement.py",
+}
+"""Sources, and the tests that are likely to notice first."""
+
 TESTS = (
     "test_attacks_bundle.py",
     "test_attacks_statement.py",
@@ -82,10 +84,10 @@ def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
             yield node.lineno, condition, (data[:start] + replacement.encode() + data[end:]).decode()
 
 
-def survives(work: Path) -> bool:
-    """Run the tests against the copy; a mutant survives where all of them pass."""
+def survives(work: Path, first: str) -> bool:
+    """Run the tests against the copy, the nearest first; a mutant survives where all of them pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-    command += [f"tests/attest/{name}" for name in TESTS]
+    command += [f"tests/attest/{name}" for name in sorted(TESTS, key=lambda name: name != first)]
     environment = {**os.environ, "PYTHONPATH": str(work), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=work, env=environment, capture_output=True).returncode == 0
 
@@ -98,15 +100,15 @@ def main(names: list[str]) -> int:
         for part in ("repro", "tests", "docs"):
             shutil.copytree(ROOT / part, work / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", work)
-        if not survives(work):
+        if not survives(work, TESTS[0]):
             print("the tests fail without a mutation")
             return 1
-        for name in names or FILES:
+        for name in names or NEAREST:
             path = work / "repro" / name
             whole = path.read_text(encoding="utf-8")
             for line, condition, source in mutants(path):
                 path.write_text(source, encoding="utf-8")
-                if survives(work):
+                if survives(work, NEAREST[name]):
                     alive.append(f"repro/{name}:{line}: {condition}")
                 else:
                     caught += 1
