@@ -159,11 +159,17 @@ class Artifacts:
             for file in locked.packages.files
             if file.name == canonicalize_name(package)
         }
-        if len(wheels) != 1:
-            what = "no accelerator has it" if not wheels else "the accelerators have different wheels of it"
+        if not wheels:
             raise LockError(
-                "wheel-ambiguous" if wheels else "wheel-not-locked",
-                f"{package} gives no model: {what}",
+                "wheel-not-locked",
+                f"no accelerator has the package {package}",
+                where=reference,
+                remedy="require the package in a requirements file",
+            )
+        if len(wheels) > 1:
+            raise LockError(
+                "wheel-ambiguous",
+                f"the accelerators have different wheels of {package}",
                 where=reference,
                 remedy="require one version of the package, the same for every accelerator",
             )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -57,25 +56,26 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield number, joined.strip()
 
 
-def _flaw(kind: str, message: str, where: str, remedy: str) -> NoReturn:
-    raise LockError(kind, message, where=where, remedy=remedy)
-
-
 def _entry(line: str, place: str) -> Entry:
     hashes = tuple(sorted(match for match in _HASH.findall(line) if match.startswith("sha256:")))
     text = _HASH.sub("", line).split(" #")[0].strip()
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        _flaw("pin-malformed", f"{text!r} is no pin: {str(error).splitlines()[0]}", place, "lock again")
+        raise LockError(
+            "pin-malformed",
+            f"{text!r} is no pin: {str(error).splitlines()[0]}",
+            where=place,
+            remedy="lock again",
+        ) from None
     specifiers = list(requirement.specifier)
     exact = [spec for spec in specifiers if spec.operator in ("==", "===") and "*" not in spec.version]
     if requirement.url is None and not (len(specifiers) == len(exact) == 1):
-        _flaw(
+        raise LockError(
             "requirement-unpinned",
             f"{requirement.name} is not pinned to one version",
-            place,
-            "write ==VERSION, or let `repro lock` resolve a requirements file instead",
+            where=place,
+            remedy="write ==VERSION, or let `repro lock` resolve a requirements file instead",
         )
     return Entry(
         name=canonicalize_name(requirement.name),
@@ -122,36 +122,36 @@ def judge(text: str, *, where: str) -> tuple[Entry, ...]:
     lines = [line for _, line in _logical_lines(text)]
     places = [match[1] for line in lines if (match := _INDEX.match(line)) and _ON_DISK.match(match[1])]
     if places:
-        _flaw(
+        raise LockError(
             "host-paths-in-lock",
             f"the lock names places that only the machine which made it has: {', '.join(places)}",
-            where,
-            "take these lines out, or compile with --no-emit-index-url --no-emit-find-links",
+            where=where,
+            remedy="take these lines out, or compile with --no-emit-index-url --no-emit-find-links",
         )
     for start, line in enumerate(lines):
         if _UNSAFE.match(line):
             rest = [line.lstrip("# ") for line in lines[start:] if re.fullmatch(r"#\s*[A-Za-z0-9._-]+", line)]
-            _flaw(
+            raise LockError(
                 "unpinned-unsafe-packages",
                 f"{', '.join(rest)}: needed, but left out of the lock",
-                where,
-                "compile with --allow-unsafe",
+                where=where,
+                remedy="compile with --allow-unsafe",
             )
     entries = parse_compiled(text, where=where)
     if moving := [entry for entry in entries if entry.url and _VCS.match(entry.url)]:
         told = ", ".join(f"{entry.name} ({entry.url})" for entry in moving)
-        _flaw(
+        raise LockError(
             "unhashable-vcs",
             f"{told}: version control has no hash, so pip will refuse it beside packages that have one",
-            where,
-            "build a wheel of that commit once, serve it, and require the wheel",
+            where=where,
+            remedy="build a wheel of that commit once, serve it, and require the wheel",
         )
     if bare := [entry.name for entry in entries if not entry.hashes]:
-        _flaw(
+        raise LockError(
             "unhashed-packages",
             f"no sha256 stands with {', '.join(bare)}",
-            where,
-            "compile with --generate-hashes, or let `repro lock` resolve a requirements file instead",
+            where=where,
+            remedy="compile with --generate-hashes, or let `repro lock` resolve a requirements file instead",
         )
     return entries
 

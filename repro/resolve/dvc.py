@@ -139,9 +139,7 @@ def check_dvc(
         for out in read_dvc(file.path.read_bytes(), where=file.name):
             members = file.members(out)
             if not members:
-                warnings.append(
-                    f"{file.name} stands for {out.path}, which is not here: `dvc pull` fetches it"
-                )
+                warnings.append(f"{file.name}: {out.path} is not here; `dvc pull` fetches it")
                 continue
             if out.md5 not in (sums := list(_sums(out, members))):
                 raise LockError(

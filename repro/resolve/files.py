@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
 
 from repro.errors import LockError
 from repro.lock import FileLock
@@ -43,24 +42,22 @@ IGNORED = (
 _WORKERS = min(16, (os.cpu_count() or 1) + 2)
 
 
-def _refuse(kind: str, message: str, where: str, remedy: str) -> NoReturn:
-    raise LockError(kind, message, where=where, remedy=remedy)
-
-
 def _check_name(path: str) -> None:
     """Refuse names that two machines may write differently."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
-        _refuse("name-unusable", f"the name {path!r} is not UTF-8", path, "rename the file")
+        raise LockError(
+            "name-unusable", f"the name {path!r} is not UTF-8", where=path, remedy="rename the file"
+        ) from None
     if not unicodedata.is_normalized("NFC", path) or any(
         unicodedata.category(char) in ("Cc", "Cf", "Co", "Cn") for char in path
     ):
-        _refuse(
+        raise LockError(
             "name-unusable",
             f"the name {path!r} holds characters that machines write differently",
-            path,
-            "rename the file",
+            where=path,
+            remedy="rename the file",
         )
 
 
@@ -73,13 +70,18 @@ def _inside(path: Path, root: Path) -> Path:
     try:
         target = path.resolve(strict=True)
     except OSError:
-        _refuse("link-broken", "the link leads nowhere", str(path), "remove the link, or put the file there")
+        raise LockError(
+            "link-broken",
+            "the link leads nowhere",
+            where=str(path),
+            remedy="remove the link, or put the file there",
+        ) from None
     if not target.is_relative_to(root.resolve()) or not target.is_file():
-        _refuse(
+        raise LockError(
             "link-outside",
             f"the link leads to {target}, which is no file inside the locked folder",
-            str(path),
-            "put a copy of the file there instead of the link",
+            where=str(path),
+            remedy="put a copy of the file there instead of the link",
         )
     return target
 
@@ -103,7 +105,12 @@ def list_tree(
     if root.is_file():
         return [(root.name, root)]
     if not root.is_dir():
-        _refuse("input-missing", "neither a file nor a folder is there", str(root), "correct the path")
+        raise LockError(
+            "input-missing",
+            "neither a file nor a folder is there",
+            where=str(root),
+            remedy="correct the path",
+        )
     excluded = {os.fspath(path) for path in without}
     return sorted(_walk(root, root, ignored, excluded))
 
@@ -123,7 +130,12 @@ def _walk(folder: Path, root: Path, ignored: Sequence[str], excluded: set[str]) 
             elif stat.S_ISREG(entry.stat().st_mode):
                 yield relative, path
             else:
-                _refuse("file-special", "this is no plain file", entry.path, "move it out of the folder")
+                raise LockError(
+                    "file-special",
+                    "this is no plain file",
+                    where=entry.path,
+                    remedy="move it out of the folder",
+                )
 
 
 def hash_file(path: Path) -> tuple[str, int]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from repro.digest import digest_bytes
-from repro.errors import LockError
-from repro.lock import BaseLock, IndexLock, PackageFile, PackageLock, Platform
+from repro.lock import BaseLock, PackageFile, PackageLock, Platform
 from repro.ports import Progress, Resolver
-from repro.resolution import Inputs, Resolution
+from repro.resolution import Inputs
 from repro.resolve.files import hash_files
+from repro.resolve.indexes import used_indexes
 from repro.resolve.render import pylock_text, requirements_text
 from repro.resolve.requirements import read_inputs
 from repro.spec import AcceleratorSpec
@@ -59,33 +58,6 @@ def read(spec: AcceleratorSpec, root: Path) -> tuple[Inputs, tuple[str, ...]]:
     return inputs, warnings
 
 
-def _indexes(inputs: Inputs, resolution: Resolution, root: Path) -> tuple[IndexLock, ...]:
-    """Record the project's own indexes that files came from. No credential, and no place of this machine."""
-    used = {file.index for file in resolution.files}
-    locked = []
-    for index in inputs.indexes:
-        if index.name not in used:
-            continue
-        url = _without_secret(index.url)
-        if "://" not in url:
-            place = Path(url)
-            if not place.is_relative_to(root.resolve()):
-                raise LockError(
-                    "index-outside-project",
-                    f"wheels came from the folder {url}, which others do not have",
-                    where=index.name,
-                    remedy="put the wheels into the project, or serve them from an index",
-                )
-            url = place.relative_to(root.resolve()).as_posix()
-        locked.append(IndexLock(name=index.name, url=url, flat=index.flat))
-    return tuple(locked)
-
-
-def _without_secret(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.netloc else url
-
-
 def lock_packages(
     accelerator: str,
     spec: AcceleratorSpec,
@@ -116,7 +88,7 @@ def lock_packages(
     documents = {documents_of(accelerator)[field]: text.encode() for field, text in texts.items()}
     packages = PackageLock(
         platform=platform,
-        indexes=_indexes(inputs, resolution, root),
+        indexes=used_indexes(inputs, resolution, root),
         **{field: digest_bytes(text.encode()) for field, text in texts.items()},
         inputs=hash_files([(path, root / path) for path in sorted(inputs.documents)]),
         resolver=resolution.tools,

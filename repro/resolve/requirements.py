@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -20,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from repro.errors import LockError
 from repro.resolution import Inputs, WheelIndex
+from repro.resolve.indexes import declared_indexes, index_name
 from repro.spec import IndexSpec
 
 __all__ = ["Asked", "read_inputs"]
@@ -40,9 +40,6 @@ _LONG = {
 }
 _HARMLESS = frozenset({"--only-binary", "--prefer-binary", "--require-hashes"})
 """What they ask for, every lock has."""
-
-RESERVED = ("default", "direct")
-"""Index names of the lock itself: pip's own default, and a wheel that is required by its URL."""
 
 # Families whose wheels for several accelerators share one public version.
 _BUILT_PER_ACCELERATOR = frozenset({"torch", "torchvision", "torchaudio", "torchtext", "triton", "jaxlib"})
@@ -99,25 +96,25 @@ class _Reader:
         elif name == "--pre":
             self.prereleases = True
         elif name == "--editable":
-            _refuse(
+            raise LockError(
                 "editable-requirement",
                 f"{value} is installed from its folder, which changes without the lock knowing",
-                here,
-                "list the folder under pilot.source in repro.yaml, or build a wheel and require that",
+                where=here,
+                remedy="list the folder under pilot.source in repro.yaml, or build a wheel and require that",
             )
         elif name not in _HARMLESS:
-            _refuse(
+            raise LockError(
                 "requirement-option",
                 f"the option {name} has no place in a file that is locked",
-                here,
-                "take it out; what concerns this machine belongs into pip's own configuration",
+                where=here,
+                remedy="take it out; what concerns this machine belongs into pip's own configuration",
             )
         return ""
 
     def _index(self, value: str, path: str, *, flat: bool) -> None:
         if not _URL.match(value) or value.startswith("file:"):
             value = str((self.root / PurePosixPath(path).parent / value.removeprefix("file://")).resolve())
-        index = WheelIndex(name=_index_name(value), url=value, flat=flat)
+        index = WheelIndex(name=index_name(value), url=value, flat=flat)
         if index not in self.indexes:
             self.indexes.append(index)
 
@@ -126,26 +123,29 @@ class _Reader:
         hashes = tuple(sorted(_HASH.findall(line)))
         text = _HASH.sub("", line).strip()
         if _VCS.match(text):
-            _refuse(
+            raise LockError(
                 "unhashable-vcs",
                 f"{text.split('@')[0].strip()} comes from version control ({text}), which has no hash",
-                here,
-                "build a wheel of that commit once, serve it, and require the wheel",
+                where=here,
+                remedy="build a wheel of that commit once, serve it, and require the wheel",
             )
         bare = text.split(";")[0].strip()
         if " @ " not in text and (_URL.match(bare) or _LOCAL.match(bare)):
-            _refuse(
+            raise LockError(
                 "nameless-requirement",
                 f"{text} is a file without the name of a package",
-                here,
-                "write NAME @ URL of a wheel, or serve the wheel from an index",
+                where=here,
+                remedy="write NAME @ URL of a wheel, or serve the wheel from an index",
             )
         try:
             requirement = Requirement(text)
         except InvalidRequirement as error:
-            _refuse(
-                "requirement-malformed", f"{text!r}: {str(error).splitlines()[0]}", here, "correct the line"
-            )
+            raise LockError(
+                "requirement-malformed",
+                f"{text!r}: {str(error).splitlines()[0]}",
+                where=here,
+                remedy="correct the line",
+            ) from None
         name = canonicalize_name(requirement.name)
         if constraint:
             _check_constraint(requirement, here)
@@ -158,42 +158,38 @@ class _Reader:
         return text
 
 
-def _refuse(kind: str, message: str, where: str, remedy: str) -> NoReturn:
-    raise LockError(kind, message, where=where, remedy=remedy)
-
-
 def _check_constraint(requirement: Requirement, here: str) -> None:
     if requirement.extras:
-        _refuse(
+        raise LockError(
             "constraint-with-extras",
             f"the constraint {requirement} names extras, which pip refuses and pip-compile drops in silence",
-            here,
-            f"write {requirement.name}{requirement.specifier} here, and the extras in a requirements file",
+            where=here,
+            remedy=f"write {requirement.name}{requirement.specifier} here; require the extras elsewhere",
         )
     if requirement.url is not None:
-        _refuse(
+        raise LockError(
             "constraint-by-url",
             f"the constraint on {requirement.name} is a URL, which constrains nothing",
-            here,
-            "require the URL in a requirements file",
+            where=here,
+            remedy="require the URL in a requirements file",
         )
 
 
 def _check_url(name: str, url: str, here: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.path.endswith(".whl"):
-        _refuse(
+        raise LockError(
             "unhashable-requirement",
             f"{name} is required from {parts.scheme or 'a folder'}:, and not as a wheel by HTTP",
-            here,
-            "build a wheel once, serve it, and require NAME @ its URL, or its version from an index",
+            where=here,
+            remedy="build a wheel once, serve it, and require NAME @ its URL, or its version from an index",
         )
     if parts.username or parts.password:
-        _refuse(
+        raise LockError(
             "credential-in-requirement",
             f"the URL of {name} holds a credential",
-            here,
-            "take it out, and give it to pip in .netrc or a keyring",
+            where=here,
+            remedy="take it out, and give it to pip in .netrc or a keyring",
         )
 
 
@@ -206,11 +202,11 @@ def _below(path: PurePosixPath, here: str) -> str:
         elif part != ".":
             parts.append(part)
     if path.is_absolute() or ".." in parts or not parts:
-        _refuse(
+        raise LockError(
             "input-outside-project",
             f"{path} lies outside the folder of repro.yaml",
-            here,
-            "move the file into the project, so that whoever replays has it too",
+            where=here,
+            remedy="move the file into the project, so that whoever replays has it too",
         )
     return "/".join(parts)
 
@@ -219,12 +215,19 @@ def _text(root: Path, path: str, place: str) -> str:
     try:
         data = (root / path).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        _refuse("input-missing", f"{path} is not there", place, "write the file, or correct the name")
+        raise LockError(
+            "input-missing", f"{path} is not there", where=place, remedy="write the file, or correct the name"
+        ) from None
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        _refuse("requirement-malformed", f"not UTF-8 at byte {error.start}", path, "save the file as UTF-8")
+        raise LockError(
+            "requirement-malformed",
+            f"not UTF-8 at byte {error.start}",
+            where=path,
+            remedy="save the file as UTF-8",
+        ) from None
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -241,42 +244,6 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         first, joined = 0, ""
     if kept := joined.strip():
         yield first, kept
-
-
-def _index_name(place: str) -> str:
-    """Return a name for an index that a requirement file gives by address: host and path, no credential."""
-    parts = urlsplit(place)
-    host = parts.hostname or "folder"
-    words = [host, *(part for part in PurePosixPath(parts.path).parts if part not in ("/", "simple"))]
-    if parts.hostname is None:
-        words = ["folder", PurePosixPath(parts.path).name]
-    return re.sub(r"[^a-z0-9._-]+", "-", "-".join(words).lower()).strip("-._")[:64]
-
-
-def _declared(indexes: Sequence[IndexSpec]) -> list[WheelIndex]:
-    """Check the indexes of `repro.yaml` against each other."""
-    declared: list[WheelIndex] = []
-    bound: dict[str, str] = {}
-    for index in indexes:
-        if index.name in RESERVED or index.name in [other.name for other in declared]:
-            _refuse(
-                "index-name-taken",
-                f"the index name {index.name} stands for something else",
-                "accelerators.*.indexes",
-                f"choose a name of its own; {' and '.join(RESERVED)} are taken",
-            )
-        packages = tuple(canonicalize_name(name) for name in index.packages)
-        for name in packages:
-            if name in bound:
-                _refuse(
-                    "index-ambiguity",
-                    f"{name} is bound to {bound[name]} and to {index.name}",
-                    "accelerators.*.indexes",
-                    "bind it to one of them",
-                )
-            bound[name] = index.name
-        declared.append(WheelIndex(name=index.name, url=index.url, packages=packages))
-    return declared
 
 
 def _warnings(reader: _Reader, inputs: Inputs) -> Iterator[str]:
@@ -319,7 +286,7 @@ def read_inputs(
         reader.read(path, "accelerators.*.requirements", constraint=False)
     for path in constraints:
         reader.read(path, "accelerators.*.constraints", constraint=True)
-    declared = _declared(indexes)
+    declared = declared_indexes(indexes)
     inputs = Inputs(
         requirements=tuple(requirements),
         constraints=tuple(constraints),

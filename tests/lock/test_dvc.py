@@ -42,7 +42,7 @@ def test_case_d09_three_ages_and_a_file_that_is_not_what_dvc_says(case: Case, tm
     shutil.copytree(folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("one.csv.dvc"))
     hints, warnings = checked(tmp_path / "data")
     assert hints == {}
-    assert [text.split(" ")[0] for text in warnings] == ["dir.dvc", "old.dvc"]
+    assert [text.split(":")[0] for text in warnings] == ["dir.dvc", "old.dvc"]
 
 
 def test_a_file_that_is_what_dvc_says(tmp_path: Path) -> None:

@@ -139,35 +139,34 @@ class _Asked:
     def _named(self, error: Exception) -> ReproError:
         """Name what the client raised."""
         errors = self.client.errors
-        told: tuple[tuple[Any, str, str, str], ...] = (
-            (
-                errors.HFValidationError,
+        if isinstance(error, errors.HFValidationError):
+            return LockError(
                 "hub-malformed",
                 "this is no name of a Hub repository",
-                "write owner/name",
-            ),
-            (
-                errors.GatedRepoError,
+                where=self.name,
+                remedy="write owner/name",
+            )
+        if isinstance(error, errors.GatedRepoError):
+            return LockError(
                 "gated",
                 "the Hub gives these files only to those who accepted its conditions",
-                f"accept them on the page of {self.name}, then log in with `hf auth login`",
-            ),
-            (
-                errors.RevisionNotFoundError,
+                where=self.name,
+                remedy=f"accept them on the page of {self.name}, then log in with `hf auth login`",
+            )
+        if isinstance(error, errors.RevisionNotFoundError):
+            return LockError(
                 "revision-missing",
                 f"{self.name} has no revision {self.revision}",
-                "correct revision in repro.yaml",
-            ),
-            (
-                errors.RepositoryNotFoundError,
+                where=self.name,
+                remedy="correct revision in repro.yaml",
+            )
+        if isinstance(error, errors.RepositoryNotFoundError):
+            return LockError(
                 "no-access-or-missing",
                 "the Hub says the same of what is not there and of what is private: this is one of the two",
-                "check the name; if it is private, log in with `hf auth login`",
-            ),
-        )
-        for kind_of_error, kind, message, remedy in told:
-            if isinstance(error, kind_of_error):
-                return LockError(kind, message, where=self.name, remedy=remedy)
+                where=self.name,
+                remedy="check the name; if it is private, log in with `hf auth login`",
+            )
         return NetworkError(
             "hub-unavailable",
             f"the Hub does not answer as it should ({type(error).__name__}), which says nothing of the files",
