@@ -142,6 +142,8 @@ class Device(Noun):
     """`domain:bus:device.function`, lower case, four digits of domain where they suffice."""
     pci_device_id: str | None = None
     """`0x74a1`."""
+    pci_subsystem_id: str | None = None
+    """The board's id, which is not the device's."""
     id: str | None = None
     """The vendor's unique id under a salt: one device, one id, and nothing else to learn from it."""
     state: Literal["ok", "error"] | None = None

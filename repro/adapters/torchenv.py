@@ -18,6 +18,8 @@ from repro.userspace import TorchDevice, Userspace
 __all__ = ["read_collect_env", "userspace_of_head"]
 
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9_./() -]{1,50}?):(?: (.*))?")
+_HEAD = "Collecting environment information..."
+"""A terminal leaves it on the line of the first entry."""
 _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9}){1,4}(?:[-+.]?[0-9A-Za-z][0-9A-Za-z.+_-]{0,80})?")
 _PACKAGE = re.compile(r"\[(?:pip3?|conda)\] (\S+?)(?:==|\s+)(\S+).*")
 _GPU_LINE = re.compile(r"GPU ([0-9]{1,3}): (.+)")
@@ -152,7 +154,7 @@ def read_collect_env(text: str, source: str = "collect_env") -> Reading:
 def _entries(lines: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
-        if match := _ENTRY.fullmatch(line.strip()):
+        if match := _ENTRY.fullmatch(line.removeprefix(_HEAD).strip()):
             found.setdefault(match[1].strip(), match[2] or "")
     return found
 

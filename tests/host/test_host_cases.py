@@ -151,7 +151,9 @@ FACTS: dict[str, Callable[[HostFacts], Any]] = {
     "cuda_runtime": lambda facts: facts.userspace.cuda_runtime,
     "cudnn": lambda facts: facts.userspace.cudnn,
     "device_id": lambda facts: int(one([device.pci_device_id for device in facts.devices]), 16),
-    "device_ids": lambda facts: [device.pci_device_id for device in visible(facts)],
+    "device_ids": lambda facts: [
+        device.pci_device_id or device.pci_subsystem_id for device in visible(facts)
+    ],
     "driver_version": driver_version,
     "environment": environment,
     "error_gpus": lambda facts: [device.index for device in facts.devices if device.state == "error"],

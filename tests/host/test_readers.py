@@ -13,6 +13,7 @@ from repro.adapters import amd, nvidia
 from repro.adapters.amd.kfd import read_topology
 from repro.adapters.amd.values import gfx_of_number
 from repro.adapters.nvidia.branches import native_cuda
+from repro.adapters.torchenv import read_collect_env
 from repro.noun import Noun
 
 
@@ -293,3 +294,25 @@ def test_collect_env_counts_devices_but_not_their_parts() -> None:
     assert (userspace.backend, userspace.cuda_build, userspace.cuda_runtime) == ("cuda", "12.1", "12.4.131")
     assert userspace.cudnn is None, "several libraries are named, none is known to be loaded"
     assert [note.kind for note in reading.notes] == ["version-differs-from-distribution"]
+
+
+def test_collect_env_as_a_terminal_leaves_it() -> None:
+    reading = read_collect_env(
+        "Collecting environment information...      PyTorch version: 2.7.0.dev20250123+rocm6.3\n"
+    )
+    assert reading.userspace is not None
+    assert reading.userspace.torch == "2.7.0.dev20250123+rocm6.3"
+
+
+def test_the_board_s_id_is_not_the_device_s() -> None:
+    row = "0       [0x471e : 0xc8]       42.0C  6.0W   N/A, N/A        0Mhz    96Mhz   0%    auto\n"
+    text = "Device  [Model : Revision]    Temp    Power  Partitions      SCLK    MCLK    Fan  Perf\n" + row
+    [device] = amd.read(text + "ROCm System Management Interface\n", "rocm-smi").devices or ()
+    assert (device.pci_device_id, device.pci_subsystem_id) == (None, "0x471e")
+
+
+def test_rocm_smi_names_the_kernel_as_driver() -> None:
+    text = "device,Driver version\ncardsystem,4.18.0-348.12.2.el8_5.x86_64\n"
+    driver = amd.read(text, "rocm-smi").amd
+    assert driver is not None
+    assert (driver.version, driver.origin) == ("4.18.0-348.12.2.el8_5.x86_64", "in-tree")

@@ -109,7 +109,7 @@ def read_text(text: str, source: str) -> Reading:
             entries[-1].setdefault(key, value.strip())
         elif isinstance(section, dict) and value.strip():
             section.setdefault(key, value.strip())
-    return _reading(entries or _partition_table(lines), source)
+    return _reading(_partition_table(lines) or entries, source)
 
 
 def _partition_table(lines: list[str]) -> list[dict[str, Any]]:
@@ -177,6 +177,7 @@ def _row(entry: dict[str, Any]) -> Row:
         compute_units=cells.integer(_leaf(entry, "asic/num_compute_units")),
         pci=cells.pci_address(_leaf(entry, "bus/bdf", "bdf")),
         pci_device_id=values.device_id(_leaf(entry, "asic/device_id")),
+        pci_subsystem_id=values.device_id(_leaf(entry, "asic/subsystem_id")),
         id=values.unique_id(_leaf(entry, "asic/asic_serial")),
         compute_partition=compute if values.COMPUTE_PARTITION.fullmatch(compute) else None,
         memory_partition=memory if values.MEMORY_PARTITION.fullmatch(memory) else None,

@@ -20,7 +20,8 @@ _DRIVER = re.compile(r"Driver version\s*:\s*(.*)", re.IGNORECASE)
 _CONCISE_HEAD = re.compile(r"(?:GPU|Device)\s+.*\b(?:Temp|Perf)\b.*")
 _CONCISE_ROW = re.compile(r"([0-9]{1,3})\s+(\S.*)")
 _CONCISE_MODES = re.compile(r"(NPS[0-9]|N/A), +([A-Z]{3}|N/A)(?:, +([0-9]{1,2}))?(?=\s)")
-_CONCISE_DEVICE = re.compile(r"0[xX][0-9a-fA-F]{1,4}\b")
+_CONCISE_IDS = re.compile(r"(\[)?(0[xX][0-9a-fA-F]{1,4})\b")
+"""In brackets stands the board's id; since ROCm 6.2 the device's, without."""
 _NAME_ROOM = 20
 _LINK = re.compile(r"\(topology\) link type between drm devices ([0-9]{1,3}) and ([0-9]{1,3})")
 
@@ -53,11 +54,16 @@ def read_csv(text: str, source: str) -> Reading:
     start = next((place for place, line in enumerate(lines) if line.startswith("device,")), len(lines))
     head, *rows = [*_rows(lines[start:])] or [[]]
     cards: _Cards = {}
+    system: dict[str, str] = {}
     for row in rows:
-        match = _CARD.fullmatch(row[0]) if len(row) == len(head) else None
-        if match:
-            cards[int(match[1])] = {name.casefold(): cell for name, cell in zip(head, row, strict=True)}
-    return _reading(cards, {}, [], source)
+        if len(row) != len(head):
+            continue
+        texts = {name.casefold(): cell for name, cell in zip(head, row, strict=True)}
+        if match := _CARD.fullmatch(row[0]):
+            cards[int(match[1])] = texts
+        elif row[0] == "cardsystem":
+            system = texts
+    return _reading(cards, system, [], source)
 
 
 def _rows(lines: list[str]) -> list[list[str]]:
@@ -122,6 +128,7 @@ def _row(index: int, card: dict[str, str], short: Row | None) -> Row:
         memory_mib=cells.megabytes(memory, "B"),
         pci=cells.pci_address(card.get("pci bus")),
         pci_device_id=values.device_id(card.get("device id") or card.get("gpu id")),
+        pci_subsystem_id=values.device_id(card.get("subsystem id")),
         id=values.unique_id(card.get("unique id")),
         compute_partition=compute if values.COMPUTE_PARTITION.fullmatch(compute) else None,
         memory_partition=nps if values.MEMORY_PARTITION.fullmatch(nps) else None,
@@ -150,12 +157,15 @@ def _concise(lines: list[str]) -> list[Row]:
 
 
 def _concise_row(index: int, rest: str) -> Row:
-    number, modes = _CONCISE_DEVICE.search(rest), _CONCISE_MODES.search(rest)
+    number, modes = _CONCISE_IDS.search(rest), _CONCISE_MODES.search(rest)
     memory, compute, part = modes.groups() if modes else (None, None, None)
+    is_board = number is not None and number[1] is not None
+    device_id = values.device_id(number[2]) if number else None
     device = Device(
         vendor="amd",
         index=index,
-        pci_device_id=values.device_id(number[0]) if number else None,
+        pci_device_id=None if is_board else device_id,
+        pci_subsystem_id=device_id if is_board else None,
         compute_partition=compute if compute and values.COMPUTE_PARTITION.fullmatch(compute) else None,
         memory_partition=memory if memory and values.MEMORY_PARTITION.fullmatch(memory) else None,
     )

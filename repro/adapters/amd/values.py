@@ -26,7 +26,7 @@ COMPUTE_PARTITION = re.compile(r"SPX|DPX|TPX|QPX|CPX")
 MEMORY_PARTITION = re.compile(r"NPS[1248]")
 
 _ARCH = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
-_RELEASE = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,9}){1,3}(?:[-+~.][0-9A-Za-z.+~-]{1,60})?")
+_RELEASE = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,9}){1,3}(?:[-+~.][0-9A-Za-z.+~_-]{1,60})?")
 _KERNEL_BANNER = re.compile(r"Linux ?version ?([0-9]{1,2}\.[0-9]{1,3}[^\s(]{0,60})[\s(]")
 _KERNEL_RELEASE = re.compile(r"[^-]+-.*[A-Za-z].*")
 """Kernels carry a name behind the hyphen, packages of the driver only numbers."""
