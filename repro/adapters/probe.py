@@ -17,7 +17,7 @@ from pathlib import Path
 
 from repro.adapters import amd, hostfiles, nvidia
 from repro.adapters.assemble import assemble
-from repro.adapters.cells import decode
+from repro.adapters.cells import decode, printable
 from repro.adapters.nvidia.query import COLUMNS
 from repro.adapters.process import Completed, Runner, SubprocessRunner
 from repro.adapters.reading import Reading, silent
@@ -152,7 +152,9 @@ def probe(
         scrubber=scrubber,
         engine=engine,
         evidence=answers.evidence,
-        overrides={name: scrubber.text(variables[name]) for name in OVERRIDES if name in variables},
+        overrides={
+            name: printable(scrubber.text(variables[name])) for name in OVERRIDES if name in variables
+        },
     )
 
 

@@ -21,7 +21,7 @@ _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9_./() -]{1,50}?):(?: (.*))?")
 _HEAD = "Collecting environment information..."
 """A terminal leaves it on the line of the first entry."""
 _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9}){1,4}(?:[-+.]?[0-9A-Za-z][0-9A-Za-z.+_-]{0,80})?")
-_PACKAGE = re.compile(r"\[(?:pip3?|conda)\] (\S+?)(?:==|\s+)(\S+).*")
+_PACKAGE = re.compile(r"\[(?:pip3?|conda)\] ([A-Za-z0-9._-]+)(?:==|\s+)(\S+).*")
 _GPU_LINE = re.compile(r"GPU ([0-9]{1,3}): (.+)")
 _GPU_TARGET = re.compile(r"(.+) \((gfx[0-9a-f]{3,5}(?::[a-z]+[+-])*)\)")
 _CPU = re.compile(r"(.+) \(([0-9]{1,4}) threads, (\S+)\)")
@@ -97,17 +97,22 @@ def _knobs(value: Any) -> dict[str, str | None] | None:
     if not isinstance(value, Mapping):
         return None
     return {
-        str(name): setting
-        if setting is None or isinstance(setting, str)
-        else json.dumps(setting, sort_keys=True)
+        cells.printable(str(name)): None if setting is None else cells.printable(_as_text(setting))
         for name, setting in value.items()
     }
+
+
+def _as_text(setting: Any) -> str:
+    return setting if isinstance(setting, str) else json.dumps(setting, sort_keys=True)
 
 
 def _digests(value: Any) -> dict[str, str] | None:
     if not isinstance(value, Mapping):
         return None
-    return {str(device): digest for device, digest in value.items() if isinstance(digest, str)}
+    found = (
+        (str(device), cells.known(digest)) for device, digest in value.items() if isinstance(digest, str)
+    )
+    return {cells.printable(device): digest for device, digest in found if digest is not None}
 
 
 def read_collect_env(text: str, source: str = "collect_env") -> Reading:

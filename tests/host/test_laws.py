@@ -147,8 +147,14 @@ def test_any_json_is_read(tree: Any) -> None:
         require_sound(amd.read(listed, "amd-smi"))
         require_sound(nvidia.read_nvml(listed, "nvml"))
     if isinstance(tree, dict):
-        userspace = userspace_of_head({"torch": tree, "devices": [tree], "knobs": tree, "rng_probe": tree})
-        assert json.loads(userspace.model_dump_json())
+        head = {
+            "torch": tree,
+            "devices": [tree],
+            "knobs": tree,
+            "rng_probe": tree,
+            "python": tree.get("value"),
+        }
+        require_sound(Reading(source="head", userspace=userspace_of_head(head)))
 
 
 def test_nothing_is_a_value_in_any_tools_words() -> None:

@@ -330,6 +330,41 @@ def test_nvml_says_why_it_cannot_start(trouble: str, kind: str) -> None:
     assert [answer.kind for answer in reading.no_answer] == [kind]
 
 
+class _OneDevice(_Nvml):
+    """A library that knows little: most calls are not there."""
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        return b"470.57.02"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:  # noqa: N802
+        return 11040
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        if index:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return "Tesla T4"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:  # noqa: N802
+        return 7, 5
+
+
+def test_nvml_gives_what_it_has() -> None:
+    reading = nvidia.read_nvml(pretty_json(dump(_OneDevice(""))).decode(), "nvml")
+    assert reading.nvidia == NvidiaDriver(version="470.57.02", cuda="11.4")
+    first, second = reading.devices or ()
+    assert (first.name, first.arch, first.mig, first.memory_mib) == ("Tesla T4", "sm_75", None, None)
+    assert (second.name, second.state) == (None, "error")
+
+
 def test_processor_and_system() -> None:
     files = {
         "proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\nmicrocode\t: 0x1\n"
