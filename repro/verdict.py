@@ -120,7 +120,7 @@ class Deviation(Noun):
     abs_diff: str | None = None
     """Absolute difference, or estimated L2 distance of tensors (0.94 ± 0.04 of the true one), hex float."""
     rel_diff: str | None = None
-    """The same over the larger magnitude of the two, hex float."""
+    """The same over the target's magnitude, hex float."""
     ulp_diff: int | None = None
     """Representable values between two scalars of the observable's dtype; null above 2**53."""
     allowed: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from repro.compare.calibration import Pair, calibrated
 from repro.compare.environment import device_rng
@@ -13,11 +13,13 @@ from repro.compare.walk import Walk
 from repro.compare.words import diverged, place, what
 from repro.tolerance import MEASURED, Rule, ToleranceSpec
 from repro.trace import Trace
-from repro.verdict import Compared, Kind, Outcome, Verdict
+from repro.verdict import Comparability, Compared, Kind, Outcome, Verdict
 
 __all__ = ["Case"]
 
 _EXACT = ("inputs", "modules", "weights before", "hyper-parameters", "rng", "scaler")
+STATED = 5
+"""How many differences of the stacks a note tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Case:
     walk: Walk
     rule: Rule
     tolerance: ToleranceSpec
-    relation: Literal["same", "across", "not-covered"]
+    environment: Comparability
 
     def verdict(self) -> Verdict:
         """Come to a conclusion."""
@@ -64,7 +66,7 @@ class Case:
         waived = tuple(sorted(self.walk.evidence.waived))
         return {
             "rule": self.rule if isinstance(self.rule, str) else "explicit",
-            "environment": self.relation,
+            "environment": self.environment.relation,
             "compared": Compared(
                 phases=tuple(self.walk.phases),
                 ranks=self.walk.ranks,
@@ -72,8 +74,18 @@ class Case:
                 observables=(*_EXACT, *MEASURED),
                 not_enforced=waived,
             ),
-            "notes": (f"Not asked for, although it differs: {', '.join(waived)}.",) if waived else (),
+            "notes": self._notes(waived),
         }
+
+    def _notes(self, waived: Sequence[str]) -> tuple[str, ...]:
+        notes = []
+        if self.environment.relation == "across" and self.environment.reasons:
+            told = "; ".join(self.environment.reasons[:STATED])
+            more = len(self.environment.reasons) - STATED
+            notes.append(f"On another stack: {told}{f'; and {more} more' if more > 0 else ''}.")
+        if waived:
+            notes.append(f"Not asked for, although it differs: {', '.join(waived)}.")
+        return tuple(notes)
 
     def _place(self, item: Item) -> str:
         return place(item, ranks=self.walk.ranks)

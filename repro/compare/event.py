@@ -68,9 +68,11 @@ def _module_text(row: Sequence[Any] | None, other: Sequence[Any] | None) -> str 
     """Write a module's class and those attributes that the other does not have just so."""
     if row is None:
         return None
-    shared = other[2] if other is not None and other[1] == row[1] else []
-    own = ", ".join(f"{name}={value}" for name, value in row[2] if [name, value] not in shared)
-    return f"{row[1]}({own})"
+    alike = other is not None and other[1] == row[1]
+    shared = other[2] if other is not None and alike else []
+    name = row[1].rpartition(".")[2] if alike else row[1]
+    own = ", ".join(f"{key}={value}" for key, value in row[2] if [key, value] not in shared)
+    return f"{name}({own})"
 
 
 def _optimizers(step: int, a: Event, b: Event) -> Iterator[Finding]:

@@ -32,11 +32,12 @@ class Item:
         return self.phase_index, self.finding.step, self.finding.stage, self.rank
 
     @property
-    def order(self) -> tuple[tuple[int, int, int, int], float, str, str]:
-        """Inside a group the largest relative difference comes first."""
-        change = self.finding.change
+    def order(self) -> tuple[tuple[int, int, int, int], bool, float, str, str]:
+        """Inside a group the largest relative difference comes first; `initial_lr` tells what `lr` does."""
+        change, observable = self.finding.change, self.finding.observable
         relative = change.relative if change is not None else None
-        return self.group, -(relative or 0.0), self.finding.observable, self.finding.tensor or ""
+        derived = observable.startswith("hyper.initial_")
+        return self.group, derived, -(relative or 0.0), observable, self.finding.tensor or ""
 
     def deviation(self) -> Deviation:
         """Write it as the verdict states it."""

@@ -40,17 +40,17 @@ class Change:
 
     @property
     def magnitude(self) -> float:
-        """The larger magnitude of the two."""
+        """The larger magnitude of the two: what a relative bound applies to, so that it has no direction."""
         return max(self.target, self.candidate)
 
     @property
     def relative(self) -> float | None:
-        """Difference over the larger magnitude; 0 only where nothing differs."""
+        """Difference over the target's magnitude; 0 only where nothing differs."""
         if self.absolute is None:
             return None
         if self.absolute == 0:
             return 0.0
-        return self.absolute / self.magnitude if self.magnitude else math.inf
+        return self.absolute / self.target if self.target else math.inf
 
 
 def epsilon(dtype: str | None) -> float:

@@ -71,7 +71,7 @@ def compare(
         walk=walk,
         rule=rule,
         tolerance=tolerance,
-        relation=environment.relation,
+        environment=environment,
     )
     conclusion = case.verdict()
     if locks is not None and locks[0] != locks[1]:
