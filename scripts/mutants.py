@@ -97,7 +97,7 @@ def main(names: list[str]) -> int:
     caught, alive = 0, []
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        for part in ("repro", "tests", "docs"):
+        for part in ("repro", "tests/attest", "docs"):
             shutil.copytree(ROOT / part, work / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", work)
         if not survives(work, TESTS[0]):
