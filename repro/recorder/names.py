@@ -147,13 +147,20 @@ class ModelView:
         return known[1] if known is not None and known[0]() is tensor else None
 
 
+def _optimized_elements(root: Module, optimized: set[int]) -> int:
+    try:
+        return sum(p.numel() for p in root.parameters() if id(p) in optimized)
+    except Exception:  # noqa: BLE001 - any module alive may be half made, or have methods of its own
+        return 0
+
+
 def _relevant_roots(optimized: set[int], called: Iterable[Module]) -> list[Module]:
     modules = _live_modules()
     children = {id(child) for module in modules for child in module._modules.values() if child is not None}
     wanted = {id(module) for module in called}
     found = []
     for root in (module for module in modules if id(module) not in children):
-        elements = sum(p.numel() for p in root.parameters() if id(p) in optimized)
+        elements = _optimized_elements(root, optimized)
         if elements or any(id(module) in wanted for module in root.modules()):
             found.append((-elements, type(root).__name__, root))
     return [root for _, _, root in sorted(found, key=lambda item: item[:2])]

@@ -71,7 +71,8 @@ class Optimizers:
 def _setting(value: Any) -> Any:
     """A hyper-parameter as a JSON value, or Ellipsis for what is no plain setting."""
     if isinstance(value, Tensor):
-        return hexed(float(value)) if value.numel() == 1 else ...
+        readable = value.numel() == 1 and value.device.type != "meta" and not value.is_complex()
+        return hexed(float(value)) if readable else ...
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -52,7 +52,11 @@ def test_nothing_changes_and_every_step_is_seen(single: Pair, case: str) -> None
 
 def test_every_tensor_has_its_name(single: Pair) -> None:
     steps = of_kind(single.events("several_optimizers"), "step")
-    assert set(steps[0]["grads"]) == set(steps[0]["params"]) == set(model(single, "several_optimizers")["params"])
+    assert (
+        set(steps[0]["grads"])
+        == set(steps[0]["params"])
+        == set(model(single, "several_optimizers")["params"])
+    )
     assert "blocks.1.qkv.weight" in steps[0]["grads"]
     assert [entry["cls"] for entry in steps[0]["optimizers"]] == ["AdamW", "SGD", "Adam"]
 
@@ -109,7 +113,9 @@ def test_inputs_are_the_data_and_not_the_results(single: Pair) -> None:
 def test_a_step_in_backward_says_so(single: Pair) -> None:
     steps = of_kind(single.events("in_backward"), "step")
     assert all(step["in_backward"] is True for step in steps)
-    assert len(steps[0]["optimizers"]) == len(steps[0]["grads"]) == len(model(single, "in_backward")["params"])
+    assert (
+        len(steps[0]["optimizers"]) == len(steps[0]["grads"]) == len(model(single, "in_backward")["params"])
+    )
 
 
 @pytest.mark.parametrize("case", ["fp16_overflow", "fp16_overflow_fused"])
@@ -122,7 +128,9 @@ def test_skipped_steps_are_seen_as_skipped(single: Pair, case: str) -> None:
         assert ("optimizers" in step) is ("grads" in step) is (not skip)
     scales = [unhex(step["scaler"]["scale"]) for step in steps]
     assert scales[0] == 2.0**22
-    assert all(after < before for before, after, skip in zip(scales, scales[1:], skipped, strict=False) if skip)
+    assert all(
+        after < before for before, after, skip in zip(scales, scales[1:], skipped, strict=False) if skip
+    )
 
 
 def test_gradients_are_seen_without_the_loss_scale(single: Pair) -> None:
@@ -145,7 +153,10 @@ def test_other_kinds_of_tensors(single: Pair) -> None:
     params = model(single, "exotic_tensors")["params"]
     kinds = {entry["dtype"] for entry in params.values()}
     assert kinds == {"float32", "float64", "complex64", "bfloat16"}
-    assert {entry["dtype"] for entry in model(single, "exotic_tensors")["buffers"].values()} == {"float32", "int64"}
+    assert {entry["dtype"] for entry in model(single, "exotic_tensors")["buffers"].values()} == {
+        "float32",
+        "int64",
+    }
     assert any(name.startswith("optimizer.1.0.") for name in params)
     assert all("dg" in entry for entry in of_kind(found, "step")[0]["params"].values())
 

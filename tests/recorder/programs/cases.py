@@ -101,7 +101,9 @@ def plain():
         for _ in range(2):
             model(*next(data))
     place = FOLDER / f"plain-{os.getpid()}.pt"
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 6, "lr": 0.5}, place)
+    torch.save(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 6, "lr": 0.5}, place
+    )
     torch.load(place)
     return model
 
@@ -256,7 +258,10 @@ def data_parallel():
 @case
 def model_parallel_by_hand():
     whole = Model()
-    front, back = nn.Sequential(whole.tok, whole.blocks[0]), nn.Sequential(whole.blocks[1], whole.ln, whole.head)
+    front, back = (
+        nn.Sequential(whole.tok, whole.blocks[0]),
+        nn.Sequential(whole.blocks[1], whole.ln, whole.head),
+    )
     optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.1)
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
     data = batches()
@@ -273,7 +278,9 @@ def exotic_tensors():
     """Buffers, a complex and a float64 parameter, sparse gradients, channels last, a parameter in no module."""
     torch.set_default_dtype(torch.float64)
     table = nn.Embedding(50, 8, sparse=True, dtype=torch.float32)
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(torch.float32, memory_format=torch.channels_last)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(
+        torch.float32, memory_format=torch.channels_last
+    )
     phase = nn.Parameter(torch.ones(4, dtype=torch.complex64))
     loose = torch.zeros(3, dtype=torch.bfloat16, requires_grad=True)
     precise = nn.Linear(4, 1)
@@ -382,7 +389,9 @@ def fsdp2():
         optimizer.step()
     whole = {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()}
     if RANK == 0:
-        np.savez(FOLDER / f"fsdp2-{os.getpid()}.npz", **{name: value.numpy() for name, value in whole.items()})
+        np.savez(
+            FOLDER / f"fsdp2-{os.getpid()}.npz", **{name: value.numpy() for name, value in whole.items()}
+        )
     return model
 
 
@@ -450,7 +459,7 @@ def main() -> None:
             try:
                 run(name)
                 status = 0
-            except BaseException:
+            except BaseException:  # noqa: BLE001
                 traceback.print_exc()
             finally:
                 sys.stdout.flush()
