@@ -316,3 +316,9 @@ def test_rocm_smi_names_the_kernel_as_driver() -> None:
     driver = amd.read(text, "rocm-smi").amd
     assert driver is not None
     assert (driver.version, driver.origin) == ("4.18.0-348.12.2.el8_5.x86_64", "in-tree")
+
+
+def test_xml_declares_no_entity() -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>\n'
+    text = f"{bomb}<nvidia_smi_log><driver_version>&b;</driver_version></nvidia_smi_log>\n"
+    assert [answer.kind for answer in nvidia.read(text).no_answer] == ["unreadable"]

@@ -34,21 +34,16 @@ class _Node:
     def all(self, name: str) -> list[_Node]:
         return [child for child in self.children if child.name == name]
 
-    def value(self, *paths: str) -> str | None:
-        """Return the first known text at any of the paths."""
-        for path in paths:
-            node: _Node | None = self
-            for name in path.split("/"):
-                node = next((child for child in node.children if child.name == name), None) if node else None
-            if node is not None and (value := cells.known(node.text)) is not None:
-                return value
-        return None
-
     def raw(self, path: str) -> str | None:
+        """Return the text at a path as it stands."""
         node: _Node | None = self
         for name in path.split("/"):
             node = next((child for child in node.children if child.name == name), None) if node else None
         return node.text if node else None
+
+    def value(self, *paths: str) -> str | None:
+        """Return the first known text at any of the paths."""
+        return next((value for path in paths if (value := cells.known(self.raw(path))) is not None), None)
 
 
 def _from_element(element: ElementTree.Element) -> _Node:
@@ -70,11 +65,11 @@ def read_xml(text: str, source: str) -> Reading:
     """Read `nvidia-smi -q -x`. Text before and after the document is left aside."""
     start = text.find("<nvidia_smi_log")
     end = text.find("</nvidia_smi_log>", start)
-    if start < 0 or end < start or "<!ENTITY" in text:
+    if start < 0 or end < start:
         return silent("nvidia", source, "unreadable", "the XML is cut short")
     document = re.sub(r"[^\x09\x0a\x20-\ud7ff\ue000-\ufffd]", "\ufffd", text[start : end + 17])
     try:
-        # No entity can be declared in what is parsed: the part before the root element is left out.
+        # What could declare an entity stands before the root element, and is left out.
         log = ElementTree.fromstring(document)  # noqa: S314
     except ElementTree.ParseError as error:
         return silent("nvidia", source, "unreadable", f"the XML cannot be parsed: {error}")
