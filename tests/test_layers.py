@@ -30,19 +30,7 @@ NOUNS = [
     "comparability",
 ]
 BASE = {"errors", "digest", "strictjson", "strictyaml", "noun"}
-VERBS = {
-    "doctor",
-    "build",
-    "attest",
-    "compare",
-    "run",
-    "capture",
-    "replay",
-    "diff",
-    "export",
-    "init",
-    "resolve",
-}
+VERBS = {"attest", "build", "capture", "compare", "doctor", "propose", "replay", "resolve", "run"}
 MAY_CALL = {("capture", "run"), ("replay", "run")}
 TOP = {"cli", "report"}
 EDGE_ONLY = {"subprocess", "socket", "requests", "docker", "http", "urllib"}

@@ -13,6 +13,7 @@ from repro.cli.console import print_json
 from repro.cli.judging import OUTCOMES, say_verdict
 from repro.cli.project import parse_lock
 from repro.cli.runs import read_manifest
+from repro.comparability import comparability
 from repro.compare import compare
 from repro.facts import input_facts
 from repro.manifest import Manifest
@@ -48,6 +49,7 @@ def command(first: Path, second: Path, detail: bool, as_json: bool) -> int:
         open_trace(first, a.phases),
         open_trace(second, b.phases),
         tolerance=a.tolerance,
+        environment=comparability(a, b.image, b.host, accelerator=b.accelerator),
         facts=(_facts(first, a), _facts(second, b)),
     )
     if as_json:
