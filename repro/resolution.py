@@ -61,6 +61,8 @@ class Inputs(Noun):
     replaces_default: bool = False
     """Whether a requirement file names its own `--index-url`, so that pip's default is not asked."""
     prereleases: bool = False
+    closed: tuple[str, ...] | None = None
+    """The only names that may be locked, where all of the requirements are a lock already."""
     direct: tuple[str, ...] = ()
     """Normalised names of the packages that a requirement gives by the URL of a wheel."""
     allowed: dict[str, tuple[str, ...]] = Field(default_factory=dict)

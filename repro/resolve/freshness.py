@@ -68,7 +68,7 @@ def accelerator_reasons(spec: Spec, locked: AcceleratorLock, accelerator: str, r
     )
     if not told:
         told += _one_file(locked.dockerfile, root)
-        inputs, _ = read(spec.accelerators[accelerator], root)  # type: ignore[index]
+        inputs, _ = read(spec.accelerators[accelerator], root, locked.packages.platform)  # type: ignore[index]
         now = hash_files([(path, root / path) for path in sorted(inputs.documents)])
         told += compare_files(locked.packages.inputs, now)
     for field, path in documents_of(accelerator).items():

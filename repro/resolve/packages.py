@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.digest import digest_bytes
+from repro.errors import LockError
 from repro.lock import BaseLock, PackageFile, PackageLock, Platform
 from repro.ports import Progress, Resolver
-from repro.resolution import Inputs
+from repro.resolution import Inputs, Resolution
 from repro.resolve.files import hash_files
 from repro.resolve.indexes import used_indexes
 from repro.resolve.render import pylock_text, requirements_text
@@ -52,10 +53,21 @@ def documents_of(accelerator: str) -> dict[str, str]:
     }
 
 
-def read(spec: AcceleratorSpec, root: Path) -> tuple[Inputs, tuple[str, ...]]:
+def read(spec: AcceleratorSpec, root: Path, platform: Platform) -> tuple[Inputs, tuple[str, ...]]:
     """Read an accelerator's requirement files; return them and warnings."""
-    inputs, _, warnings = read_inputs(root, spec.requirements, spec.constraints, spec.indexes)
+    inputs, _, warnings = read_inputs(root, spec.requirements, spec.constraints, spec.indexes, platform)
     return inputs, warnings
+
+
+def _require_closed(inputs: Inputs, resolution: Resolution) -> None:
+    missing = [file.name for file in resolution.files if file.name not in (inputs.closed or ())]
+    if inputs.closed is not None and missing:
+        raise LockError(
+            "lock-incomplete",
+            f"packages of {', '.join(inputs.requirements)} need {', '.join(missing)}, which it does not have",
+            where="accelerators.*.requirements",
+            remedy="make that lock again with the tool that wrote it",
+        )
 
 
 def lock_packages(
@@ -75,11 +87,12 @@ def lock_packages(
         LockError: what is required cannot be had, or not without doubt.
         NetworkError: an index does not answer, or refuses.
     """
-    inputs, warnings = read(spec, root)
     platform = platform_of(spec, base)
+    inputs, warnings = read(spec, root, platform)
     resolution = resolver.resolve(
         inputs, platform=platform, previous=previous, upgrade=upgrade, progress=progress
     )
+    _require_closed(inputs, resolution)
     texts = {
         "requirements": requirements_text(accelerator, platform, resolution.files, resolution.compiled),
         "pylock": pylock_text(accelerator, platform, resolution.files),

@@ -18,7 +18,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from repro.errors import LockError
+from repro.lock import Platform
 from repro.resolution import Inputs, WheelIndex
+from repro.resolve.compiled import pins
+from repro.resolve.foreign import is_foreign, read_foreign
 from repro.resolve.indexes import declared_indexes, index_name
 from repro.spec import IndexSpec
 
@@ -59,6 +62,7 @@ class Asked:
 @dataclass(kw_only=True)
 class _Reader:
     root: Path
+    platform: Platform
     documents: dict[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     indexes: list[WheelIndex] = field(default_factory=list)
@@ -66,12 +70,16 @@ class _Reader:
     direct: list[str] = field(default_factory=list)
     replaces_default: bool = False
     prereleases: bool = False
+    closed: list[str] = field(default_factory=list)
 
     def read(self, path: str, place: str, *, constraint: bool) -> None:
         """Take a file in, and every file it names."""
         if path in self.documents:
             return
         self.documents[path] = ""
+        if is_foreign(path):
+            self._foreign(path, place)
+            return
         kept: list[str] = []
         for number, line in _lines(_text(self.root, path, place)):
             # A blank line for each that was taken out, so that the resolver counts lines as the person does.
@@ -81,6 +89,14 @@ class _Reader:
             else:
                 kept.append(self._requirement(line, path, number, constraint=constraint))
         self.documents[path] = "".join(f"{line}\n" for line in kept)
+
+    def _foreign(self, path: str, place: str) -> None:
+        """Take in another tool's lock: its pins, and every hash it allows."""
+        lock = read_foreign(_text(self.root, path, place), path=path, platform=self.platform)
+        self.indexes += [index for index in lock.indexes(self.root) if index not in self.indexes]
+        self.allowed |= {pin.name: pin.hashes for pin in lock.pins if pin.hashes}
+        self.documents[path] = pins(lock.pins)
+        self.closed += [pin.name for pin in lock.pins]
 
     def _option(self, line: str, path: str, here: str, *, constraint: bool) -> str:
         match = _OPTION.match(line)
@@ -262,7 +278,11 @@ def _warnings(reader: _Reader, inputs: Inputs) -> Iterator[str]:
 
 
 def read_inputs(
-    root: Path, requirements: Sequence[str], constraints: Sequence[str], indexes: Sequence[IndexSpec]
+    root: Path,
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    indexes: Sequence[IndexSpec],
+    platform: Platform,
 ) -> tuple[Inputs, tuple[Asked, ...], tuple[str, ...]]:
     """Read requirement files and all they name.
 
@@ -271,6 +291,7 @@ def read_inputs(
         requirements: POSIX paths below `root` of what is required.
         constraints: POSIX paths below `root` of what is only held to.
         indexes: indexes that `repro.yaml` declares.
+        platform: for locks that hold several.
 
     Returns:
         the inputs, each requirement and constraint in order, and warnings.
@@ -279,9 +300,9 @@ def read_inputs(
         LockError: `input-missing`, `input-outside-project`, `requirement-malformed`, `requirement-option`,
             `unhashable-vcs`, `unhashable-requirement`, `editable-requirement`, `nameless-requirement`,
             `constraint-with-extras`, `constraint-by-url`, `credential-in-requirement`, `index-name-taken`,
-            `index-ambiguity`.
+            `index-ambiguity`, or as `read_foreign` says.
     """
-    reader = _Reader(root=root)
+    reader = _Reader(root=root, platform=platform)
     for path in requirements:
         reader.read(path, "accelerators.*.requirements", constraint=False)
     for path in constraints:
@@ -294,6 +315,7 @@ def read_inputs(
         indexes=(*declared, *reader.indexes),
         replaces_default=reader.replaces_default,
         prereleases=reader.prereleases,
+        closed=tuple(reader.closed) if all(map(is_foreign, requirements)) else None,
         direct=tuple(reader.direct),
         allowed=dict(reader.allowed),
     )

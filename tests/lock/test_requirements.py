@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lock_world import LINUX
 
 from repro.errors import LockError
 from repro.resolution import Inputs
@@ -30,7 +31,7 @@ def read(
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content if isinstance(content, bytes) else content.encode())
-    inputs, asked, warnings = read_inputs(root, [next(iter(files))], constraints, indexes)
+    inputs, asked, warnings = read_inputs(root, [next(iter(files))], constraints, indexes, LINUX)
     return inputs, [one.name for one in asked], warnings
 
 
@@ -45,7 +46,7 @@ def refused(root: Path, text: str, **more: str) -> LockError:
 def test_case_b17_marks_line_ends_continuations_and_nesting(tmp_path: Path, case: Case) -> None:
     folder = case("B17")
     expected = json.loads((folder / "expected.json").read_text())
-    inputs, asked, warnings = read_inputs(folder, ["requirements.in"], [], [])
+    inputs, asked, warnings = read_inputs(folder, ["requirements.in"], [], [], LINUX)
 
     own = [one.name for one in asked if one.file == "requirements.in"]
     assert own == [name.replace("_", "-") for name in expected["requirements"]]
@@ -59,7 +60,7 @@ def test_case_b01_version_control_has_no_hash(case: Case) -> None:
     folder = case("B01")
     expected = json.loads((folder / "expected.json").read_text())
     with pytest.raises(LockError, match="pilot-lib") as caught:
-        read_inputs(folder, ["requirements.in"], [], [])
+        read_inputs(folder, ["requirements.in"], [], [], LINUX)
     assert caught.value.kind == expected["error"]
     assert caught.value.where == "requirements.in:2"
 
@@ -68,7 +69,7 @@ def test_case_b09_a_constraint_with_extras(case: Case) -> None:
     folder = case("B09")
     expected = json.loads((folder / "expected.json").read_text())
     with pytest.raises(LockError) as caught:
-        read_inputs(folder, ["requirements.in"], [], [])
+        read_inputs(folder, ["requirements.in"], [], [], LINUX)
     assert caught.value.kind == expected["error"]
     assert caught.value.where == f"{expected['file']}:{expected['line']}"
 
@@ -107,10 +108,10 @@ def test_what_no_lock_can_hold_is_refused_by_name_and_place(tmp_path: Path, line
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "requirements.in").write_bytes(b"caf\xe9\n")
     with pytest.raises(LockError) as caught:
-        read_inputs(tmp_path, ["requirements.in"], [], [])
+        read_inputs(tmp_path, ["requirements.in"], [], [], LINUX)
     assert caught.value.kind == "requirement-malformed"
     (tmp_path / "requirements.in").write_bytes("numpy\r\n".encode("utf-16"))
-    assert read_inputs(tmp_path, ["requirements.in"], [], [])[1][0].name == "numpy"
+    assert read_inputs(tmp_path, ["requirements.in"], [], [], LINUX)[1][0].name == "numpy"
 
 
 def test_indexes_are_read_out_of_the_file_and_named(tmp_path: Path) -> None:

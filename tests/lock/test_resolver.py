@@ -44,7 +44,7 @@ def resolve(resolver: PipResolver, tmp_path: Path) -> Resolve:
         root.mkdir(exist_ok=True)
         for path, content in {"requirements.in": text, **(files or {})}.items():
             (root / path).write_text(content)
-        inputs, _, _ = read_inputs(root, ["requirements.in"], constraints, indexes)
+        inputs, _, _ = read_inputs(root, ["requirements.in"], constraints, indexes, platform)
         return resolver.resolve(
             inputs, platform=platform, previous=previous, upgrade=upgrade, progress=progress or Quiet()
         )

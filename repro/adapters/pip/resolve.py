@@ -16,13 +16,13 @@ from packaging.utils import canonicalize_name
 from repro.adapters.cache import FileCache
 from repro.adapters.pip.failure import explain, redact
 from repro.adapters.pip.fetch import Wanted, fetch
-from repro.adapters.pip.platform import target
 from repro.adapters.pip.tools import Tools
 from repro.errors import LockError
 from repro.lock import PackageFile, PackageLock, Platform
 from repro.ports import Progress
 from repro.resolution import Inputs, Resolution, WheelIndex
 from repro.resolve.compiled import parse_compiled, pins, with_hashes
+from repro.resolve.platform import target
 
 __all__ = ["PipResolver"]
 

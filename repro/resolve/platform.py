@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from packaging.tags import Tag, compatible_tags, cpython_tags
+
 from repro.errors import LockError
 from repro.lock import Platform
 
-__all__ = ["target"]
+__all__ = ["tags", "target"]
 
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 """Perennial manylinux (PEP 600) names the glibc; these are the names for the same that came before it."""
@@ -56,3 +58,18 @@ def target(platform: Platform) -> dict[str, Any]:
             "sys_platform": "linux",
         },
     }
+
+
+def tags(platform: Platform) -> list[Tag]:
+    """Return every tag that a wheel for the platform may have, best first.
+
+    Raises:
+        LockError: kind `platform-unsupported`.
+    """
+    major, minor = (int(part) for part in platform.python.split("."))
+    platforms = target(platform)["platforms"]
+    interpreter = f"cp{major}{minor}"
+    return [
+        *cpython_tags((major, minor), [interpreter], platforms),
+        *compatible_tags((major, minor), interpreter, platforms),
+    ]
