@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.digest import pretty_json
+from repro.errors import LockError
 from repro.lock import AcceleratorLock, ArtifactLock, BaseLock, FileLock, Lock, PackageFile, SourceLock
 from repro.ports import ArtifactSource, BaseFinder, Cache, Git, Progress, Resolver
 from repro.resolve.artifacts import Artifacts, Role
 from repro.resolve.asked import asked_by_accelerator, asked_by_all
+from repro.resolve.dockerfile import check_dockerfile
 from repro.resolve.files import IGNORED, hash_file
 from repro.resolve.freshness import accelerator_reasons
 from repro.resolve.packages import documents_of, lock_packages, platform_of
@@ -58,6 +60,22 @@ class _Task:
         self.progress.start(f"find the base image of {name}")
         return self.base_finder.find(requested, architecture=self.architecture)
 
+    def dockerfile(self, name: str) -> FileLock:
+        """Lock the Dockerfile, which may stand on nothing that moves but the base."""
+        spec = self.spec.accelerators[name]  # type: ignore[index]
+        place = self.root / spec.dockerfile
+        if not place.is_file():
+            raise LockError(
+                "dockerfile-missing",
+                f"{spec.dockerfile} is not there",
+                where=f"accelerators.{name}.dockerfile",
+                remedy="write one with `repro init`, or correct the path",
+            )
+        text = place.read_text(encoding="utf-8", errors="replace")
+        check_dockerfile(text, where=spec.dockerfile, base=spec.base)
+        digest, size = hash_file(place)
+        return FileLock(path=spec.dockerfile, size=size, digest=digest)
+
     def accelerator(self, name: str) -> tuple[AcceleratorLock, dict[str, bytes], bool]:
         """Return the lock of one accelerator, files to write, and whether it was made anew."""
         spec = self.spec.accelerators[name]  # type: ignore[index]
@@ -68,6 +86,7 @@ class _Task:
             and not accelerator_reasons(self.spec, old, name, self.root)
         ):
             return old, {}, False
+        dockerfile = self.dockerfile(name)
         base = self.base(name, old)
         keep: Sequence[PackageFile] = ()
         if old is not None and old.packages.platform == platform_of(spec, base):
@@ -82,11 +101,10 @@ class _Task:
             upgrade=self.upgrade,
             progress=self.progress,
         )
-        digest, size = hash_file(self.root / spec.dockerfile)
         locked = AcceleratorLock(
             spec_digest=self.spec.accelerator_meaning(name),
             asked=asked_by_accelerator(self.spec, name),
-            dockerfile=FileLock(path=spec.dockerfile, size=size, digest=digest),
+            dockerfile=dockerfile,
             base=base,
             packages=made.packages,
         )

@@ -102,7 +102,7 @@ class Project:
             "data/one.txt": "one",
             "r.in": "numpy\n",
         }
-        files |= {"Dockerfile.cpu": "FROM scratch\n", "Dockerfile.cuda": "FROM scratch\n"}
+        files |= {"Dockerfile.cpu": "ARG BASE\nFROM ${BASE}\n", "Dockerfile.cuda": "ARG BASE\nFROM ${BASE}\n"}
         for path, text in files.items():
             self.write(path, text)
         self.last: Lock | None = None
@@ -215,7 +215,7 @@ CHANGES: list[tuple[Callable[[Project], None], str]] = [
     (lambda p: remove(p, "configs/a.yaml"), "configs/a.yaml is gone"),
     (lambda p: p.write("data/one.txt", "two"), "corpus: one.txt has changed"),
     (lambda p: p.write("data/two.txt", "two"), "corpus: two.txt is new"),
-    (lambda p: p.write("Dockerfile.cpu", "FROM x\n"), "Dockerfile.cpu has changed"),
+    (lambda p: p.write("Dockerfile.cpu", "ARG BASE\nFROM $BASE\n"), "Dockerfile.cpu has changed"),
     (lambda p: p.write("r.in", "numpy==2\n"), "r.in has changed"),
     (lambda p: p.write("locks/requirements.cpu.txt", ""), "locks/requirements.cpu.txt is not the file"),
     (lambda p: remove(p, "locks/pylock.cpu.toml"), "locks/pylock.cpu.toml is gone"),
@@ -321,6 +321,18 @@ def test_three_hundred_packages_are_checked_in_a_moment(project: Project) -> Non
     started = time.perf_counter()
     assert project.check().fresh
     assert time.perf_counter() - started < 1
+
+
+def test_a_dockerfile_that_is_absent_or_takes_from_a_moving_image(project: Project) -> None:
+    project.write("Dockerfile.cuda", "ARG BASE\nFROM ${BASE}\nCOPY --from=tool:latest / /\n")
+    with pytest.raises(LockError, match="tool:latest") as caught:
+        project.lock()
+    assert caught.value.kind == "image-unpinned"
+    remove(project, "Dockerfile.cuda")
+    with pytest.raises(LockError) as caught:
+        project.lock()
+    assert caught.value.kind == "dockerfile-missing"
+    assert not (project.root / "repro.lock").exists()
 
 
 def test_an_empty_data_set_is_refused(project: Project) -> None:
