@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_runtime import DockerRuntime
+from repro.adapters.inputs import artifact_sources
+from repro.adapters.pip import PipResolver
 from repro.build.build import build_image
 from repro.build.plan import make_plan
 from repro.cli.console import Console
 from repro.cli.project import Locked, Written, file_cache
 from repro.image import EngineInfo, ImageRecord
 from repro.ports import Runtime
-from repro.resolve.places import places
+from repro.resolve import hold
 from repro.run import Project
 
 __all__ = ["Ready", "ready"]
@@ -30,37 +33,50 @@ class Ready:
     engine: EngineInfo | None
 
 
-def _project(written: Written, locked: Locked, name: str, image: ImageRecord | None) -> Project:
+def _project(
+    written: Written, locked: Locked, name: str, image: ImageRecord | None, artifacts: Mapping[str, Path]
+) -> Project:
     return Project(
         root=written.root,
         spec=written.spec,
         lock=locked.lock,
         accelerator=name,
         image=image.identity.config_digest if image else None,
-        artifacts=places(locked.lock, written.root, file_cache()),
+        artifacts=artifacts,
     )
 
 
 @contextmanager
 def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Console) -> Iterator[Ready]:
-    """Build the image, or get the virtual environment, and open what runs the pilot.
+    """Bring what the lock names, build the image or get the virtual environment, and open what runs it.
 
     Raises:
+        LockError: what can be had now is not what is locked.
         EngineError: there is no engine, or it went away.
         BuildError: the image cannot be built.
     """
     cache = file_cache()
+    artifacts = hold(
+        locked.lock,
+        [name],
+        root=written.root,
+        cache=cache,
+        resolver=PipResolver(cache),
+        sources=artifact_sources(),
+        progress=console,
+    )
     plan = make_plan(locked.lock, name)
     if kind == "host":
         from repro.adapters.host_runtime import HostRuntime
 
         runtime = HostRuntime(plan, cache=cache, progress=console)
-        yield Ready(project=_project(written, locked, name, None), runtime=runtime, image=None, engine=None)
+        project = _project(written, locked, name, None, artifacts)
+        yield Ready(project=project, runtime=runtime, image=None, engine=None)
         return
     with DockerEngine.connect() as engine:
         image = build_image(plan, engine=engine, cache=cache, root=written.root, progress=console)
         yield Ready(
-            project=_project(written, locked, name, image),
+            project=_project(written, locked, name, image, artifacts),
             runtime=DockerRuntime(engine),
             image=image,
             engine=engine.info(),

@@ -113,8 +113,8 @@ def check(
         spec: `repro.yaml` as it is now.
         lock: `repro.lock`.
         root: folder of both.
-        places: where each model and data set lies, by name, as `repro.resolve.places` says; those
-            that are absent are not compared.
+        places: where each model and data set lies, by name. What was brought from elsewhere and is not
+            there now does not make a lock stale.
         accelerators: which accelerators to look at; all by default.
         deep: hash large files of models and data sets too.
 
@@ -125,7 +125,7 @@ def check(
     told += compare_files(lock.source.files, source_files(spec, root, ignored=lock.ignored))
     unread: list[str] = []
     for artifact in (*lock.models, *lock.datasets):
-        if artifact.name in places:
+        if artifact.kind == "path" or places[artifact.name].exists():
             reasons, sizes = _artifact(artifact, places[artifact.name], deep=deep)
             told += reasons
             unread += sizes

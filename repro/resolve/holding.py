@@ -1,64 +1,59 @@
-"""Everything a lock names, on this machine and byte for byte: what a build or a run starts from."""
+"""Bring everything a lock names onto this machine: what a build or a run starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from repro.errors import LockError
 from repro.lock import ArtifactLock, Lock
-from repro.ports import ArtifactSource, Cache, Progress
+from repro.ports import ArtifactSource, Cache, Progress, Resolver
 from repro.resolve.artifacts import Artifacts, Role
-from repro.resolve.files import hash_files, list_tree
-from repro.resolve.freshness import compare_files
+from repro.resolve.files import list_tree
 from repro.resolve.places import place_of
 
-__all__ = ["hold_artifacts"]
+__all__ = ["hold"]
 
 
-def _differences(artifact: ArtifactLock, place: Path, progress: Progress) -> list[str]:
-    listed = list_tree(place)
-    progress.start(f"check {artifact.name}", total=sum(path.stat().st_size for _, path in listed))
-    return compare_files(artifact.files, hash_files(listed, progress))
+def _is_there(artifact: ArtifactLock, place: Path) -> bool:
+    """Look at names and sizes; the run itself reads every byte."""
+    if not place.is_dir():
+        return False
+    there = {name: path.stat().st_size for name, path in list_tree(place)}
+    return there == {file.path: file.size for file in artifact.files}
 
 
-def hold_artifacts(
+def hold(
     lock: Lock,
+    accelerators: Sequence[str],
     *,
     root: Path,
     cache: Cache,
+    resolver: Resolver,
     sources: Mapping[str, ArtifactSource],
     progress: Progress,
 ) -> dict[str, Path]:
-    """Read every byte of every model and data set; bring again what is missing or spoilt in the cache.
+    """Bring what is missing; does no network work where nothing is.
+
+    Args:
+        accelerators: whose wheels are wanted.
+        root: folder of the project; what it holds itself is not looked at.
 
     Returns:
-        where each lies, by name.
+        where each model and data set lies, by name.
 
     Raises:
-        LockError: kind `artifact-differs` where files of the project, or what a source gives now, are not
-            those that are locked.
-        NetworkError: a source does not answer.
+        LockError: kinds `artifact-differs`, `wheel-gone`, `hash-contradiction`, where what can be had now
+            is not what is locked.
+        NetworkError: what must be asked does not answer.
     """
+    for name in accelerators:
+        resolver.fetch(lock.accelerators[name].packages, root=root, progress=progress)
     artifacts = Artifacts(root=root, cache=cache, sources=sources, progress=progress)
-    roles: tuple[tuple[Role, tuple[ArtifactLock, ...]], ...] = (
-        ("model", lock.models),
-        ("dataset", lock.datasets),
-    )
     held: dict[str, Path] = {}
-    for role, locked in roles:
-        for artifact in locked:
-            place = place_of(artifact, root, cache)
-            there = place.exists()
-            told = _differences(artifact, place, progress) if there or artifact.kind == "path" else []
-            if told and artifact.kind == "path":
-                raise LockError(
-                    "artifact-differs",
-                    "; ".join(told),
-                    where=artifact.name,
-                    remedy="put the locked files back, or lock again",
-                )
-            if told or not there:
-                place = artifacts.bring_again(artifact, role, lock.accelerators)
-            held[artifact.name] = place
+    for artifact in (*lock.models, *lock.datasets):
+        role: Role = "model" if artifact in lock.models else "dataset"
+        place = place_of(artifact, root, cache)
+        if artifact.kind != "path" and not _is_there(artifact, place):
+            place = artifacts.bring_again(artifact, role, lock.accelerators)
+        held[artifact.name] = place
     return held

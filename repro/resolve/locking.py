@@ -15,6 +15,7 @@ from repro.resolve.asked import asked_by_accelerator, asked_by_all
 from repro.resolve.dockerfile import check_dockerfile
 from repro.resolve.files import IGNORED, hash_file
 from repro.resolve.freshness import accelerator_reasons
+from repro.resolve.holding import hold
 from repro.resolve.packages import documents_of, lock_packages, platform_of
 from repro.resolve.source import source_files
 from repro.spec import ArtifactSpec, Spec
@@ -144,7 +145,7 @@ def lock(
     previous: Lock | None = None,
     upgrade: Sequence[str] | None = None,
 ) -> LockResult:
-    """Make every reference immutable, and change no more than is asked.
+    """Make every reference immutable, change no more than is asked, and bring what the lock names.
 
     Args:
         spec: what is wanted.
@@ -198,6 +199,15 @@ def lock(
         models=models,
         datasets=datasets,
         accelerators=dict(sorted(locked.items())),
+    )
+    hold(
+        made,
+        accelerators,
+        root=root,
+        cache=cache,
+        resolver=resolver,
+        sources=sources,
+        progress=progress,
     )
     if made != previous or files:
         files["repro.lock"] = pretty_json(made.tree())

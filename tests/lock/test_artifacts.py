@@ -10,12 +10,13 @@ import pytest
 from lock_world import LINUX, OneBase, Quiet
 
 from repro.adapters.cache import FileCache
+from repro.adapters.pip import PipResolver
 from repro.digest import digest_bytes
 from repro.errors import LockError
 from repro.lock import AcceleratorLock, FileLock, Lock, PackageFile, PackageLock, SourceLock
 from repro.ports import ArtifactSource, Progress
 from repro.resolution import Found, Reference
-from repro.resolve import hold_artifacts
+from repro.resolve import hold
 from repro.resolve.artifacts import Artifacts
 from repro.resolve.places import place_of
 from repro.spec import ArtifactSpec
@@ -98,7 +99,15 @@ class Place:
         )
 
     def hold(self, lock: Lock) -> Path:
-        held = hold_artifacts(lock, root=self.root, cache=self.cache, sources=self.sources, progress=Quiet())
+        held = hold(
+            lock,
+            [],
+            root=self.root,
+            cache=self.cache,
+            resolver=PipResolver(self.cache),
+            sources=self.sources,
+            progress=Quiet(),
+        )
         return held["base"]
 
 
@@ -139,20 +148,6 @@ def test_other_bytes_under_the_same_commit_are_refused(place: Place) -> None:
     with pytest.raises(LockError) as caught:
         place.hold(lock)
     assert caught.value.kind == "artifact-differs"
-
-
-def test_files_of_the_project_are_read_before_a_run(place: Place) -> None:
-    (place.root / "data.txt").write_text("In the beginning")
-    lock = place.lock(path="data.txt")
-    assert place.hold(lock) == place.root / "data.txt"
-    (place.root / "data.txt").write_text("In the Beginning")
-    with pytest.raises(LockError, match=r"data\.txt has changed") as caught:
-        place.hold(lock)
-    assert caught.value.kind == "artifact-differs"
-    (place.root / "data.txt").unlink()
-    with pytest.raises(LockError) as caught:
-        place.hold(lock)
-    assert caught.value.kind == "input-missing"
 
 
 def test_a_model_inside_a_locked_wheel(place: Place, tmp_path: Path) -> None:

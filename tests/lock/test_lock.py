@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Shelf:
     asked: list[Inputs] = field(default_factory=list)
     kept: list[dict[str, str]] = field(default_factory=list)
     platforms: list[Platform] = field(default_factory=list)
+    fetched: list[list[str]] = field(default_factory=list)
 
     def resolve(
         self,
@@ -72,7 +74,7 @@ class Shelf:
         )
 
     def fetch(self, packages: PackageLock, *, root: Path, progress: object) -> None:
-        raise AssertionError("locking fetches while it resolves")
+        self.fetched.append([file.name for file in packages.files])
 
 
 class Project:
@@ -196,6 +198,7 @@ def test_locking_again_asks_nobody_and_writes_nothing(project: Project) -> None:
     assert (again.files, again.renewed) == ({}, ())
     assert (len(project.shelf.asked), len(project.bases.asked)) == asked
     assert project.check() == Freshness(reasons=())
+    assert project.shelf.fetched == [["numpy"]] * 4
 
 
 def remove(project: Project, path: str) -> None:
@@ -386,6 +389,10 @@ def test_models_from_elsewhere_are_asked_for_once(project: Project) -> None:
     project.tree["models"] = [{"name": "base", "hub": "org/model"}]
     project.lock()
     assert (project.lock().files, shop.asked) == ({}, 1)
+    shutil.rmtree(project.cache.folder)
+    assert project.check().fresh
+    assert (project.lock().files, shop.asked) == ({}, 2)
+    shop.asked = 1
     project.tree["models"][0]["revision"] = "v2"
     assert project.check().reasons == ("repro.yaml: models.base has changed since the lock was made",)
     project.lock()
