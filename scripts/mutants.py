@@ -24,8 +24,10 @@ NEAREST = {
     "attest/certificate.py": "test_certificates.py",
     "attest/contents.py": "test_attacks_files.py",
     "attest/dsse.py": "test_dsse.py",
+    "attest/elsewhere.py": "test_attacks_files.py",
     "attest/envelope.py": "test_attacks_bundle.py",
     "attest/keyring.py": "test_attacks_statement.py",
+    "attest/limits.py": "test_attacks_statement.py",
     "attest/paths.py": "test_attacks_statement.py",
     "attest/publickey.py": "test_attacks_bundle.py",
     "attest/replays.py": "test_replays.py",
@@ -88,7 +90,7 @@ def survives(work: Path, first: str) -> bool:
     """Run the tests against the copy, the nearest first; a mutant survives where all of them pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
     command += [f"tests/attest/{name}" for name in sorted(TESTS, key=lambda name: name != first)]
-    environment = {**os.environ, "PYTHONPATH": str(work), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(work), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(work)}
     return subprocess.run(command, cwd=work, env=environment, capture_output=True).returncode == 0
 
 

@@ -7,55 +7,33 @@ Only a run that passed every check that was asked for becomes a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 
 from repro.attest.contents import Contents, check_lock, check_manifest, check_traces, read_contents
+from repro.attest.demands import Demands, FindFiles, FindImage
+from repro.attest.elsewhere import check_artifacts, check_image
 from repro.attest.keyring import Trust
+from repro.attest.limits import check_roll_back, check_time, future_phases
 from repro.attest.outcome import CannotTell, Check, ReplayFinding, Signature, Verification
 from repro.attest.replays import apply_rule, examine_replays
 from repro.attest.signature import examine_run
 from repro.attest.statements import Agreed, agree, check_subjects
 from repro.bundle import BUNDLE_SUFFIX
 from repro.digest import Digest
-from repro.errors import ReproError, TrustError
-from repro.image import ImageIdentity
-from repro.lock import ArtifactLock, FileLock, Lock
+from repro.errors import TrustError
+from repro.lock import ArtifactLock, Lock
 from repro.manifest import _TOKEN, Manifest, VerifiedManifest
 from repro.ports import RunFolder
 from repro.statement import MANIFEST_NAME, RunStatement
 from repro.strictjson import MAX_BYTES
-from repro.trust import CLOCK_SKEW, Rule, parse_moment
+from repro.trust import Rule
 
 __all__ = ["Demands", "FindFiles", "FindImage", "verify"]
-
-FindImage = Callable[[ImageIdentity], ImageIdentity | None]
-"""Looks for an image where the caller said, and says what lies there."""
-
-FindFiles = Callable[[ArtifactLock], Iterable[FileLock] | None]
-"""Hashes the files of a model or a data set where the caller has them."""
 
 MAX_BUNDLES = 64
 _RUN_BUNDLE = re.compile(r"[^/]+" + re.escape(BUNDLE_SUFFIX))
 _REPLAY_BUNDLE = re.compile(r"replays/[^/]+" + re.escape(BUNDLE_SUFFIX))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Demands:
-    """What an auditor asks for beyond the policy."""
-
-    project: str | None = None
-    run_id: str | None = None
-    max_age: timedelta | None = None
-    """Largest age of the signature, proved by a time stamp."""
-    strict: bool = False
-    """Refuse files that no signature covers."""
-    replays: bool = True
-    """Apply the policy's rule about replays; False while a replay is about to be made."""
-    image: FindImage | None = None
-    models: FindFiles | None = None
-    datasets: FindFiles | None = None
 
 
 def verify(folder: RunFolder, trust: Trust, *, now: datetime, demands: Demands | None = None) -> Verification:
@@ -221,43 +199,10 @@ class _Session:
         return f"{len(self.agreed.statement.subject)} subjects, each listed and signed"
 
     def _roll_back(self) -> str:
-        predicate, policy = self.agreed.statement.predicate, self.trust.policy
-        if self.agreed.payload_digest in policy.revoked_payloads:
-            raise TrustError("E_REVOKED", "the policy takes trust away from this very run")
-        if self.demands.project not in (None, predicate.project):
-            raise TrustError(
-                "E_REPLAY", f"the run is of project {predicate.project!a}, not {self.demands.project!a}"
-            )
-        if self.demands.run_id not in (None, predicate.run_id):
-            raise TrustError("E_REPLAY", f"the run is {predicate.run_id!a}, not {self.demands.run_id!a}")
-        floor = policy.min_sequence.get(predicate.project)
-        if floor is not None and predicate.sequence < floor:
-            raise TrustError(
-                "E_REPLAY", f"run number {predicate.sequence} is older than {floor}, the oldest believed"
-            )
-        if floor is None:
-            return f"run number {predicate.sequence} of {predicate.project!a}; the policy names no oldest one"
-        return f"run number {predicate.sequence} of {predicate.project!a}, {floor} or later is believed"
+        return check_roll_back(self.agreed, self.trust.policy, self.demands)
 
     def _time(self) -> str:
-        created = self.agreed.statement.predicate.created_at
-        try:
-            moment = parse_moment(created)
-        except ValueError as error:
-            raise TrustError("E_TIME", f"createdAt is {created!a}: {error}") from None
-        if moment > self.now + CLOCK_SKEW:
-            raise TrustError("E_TIME", f"createdAt {created} is in the future")
-        times = sorted({signature.time or "" for signature in self.agreed.signatures})
-        if self.demands.max_age is not None:
-            self._check_age(times, self.demands.max_age)
-        return f"signers say {created}; keys judged by {', '.join(times)}"
-
-    def _check_age(self, times: list[str], limit: timedelta) -> None:
-        proved = [parse_moment(time.rpartition(" ")[2]) for time in times if time != "now"]
-        if not proved:
-            raise CannotTell("an age was demanded, and no time stamp proves one")
-        if self.now - max(proved) > limit:
-            raise TrustError("E_TIME", f"the latest time stamp, {max(proved):%Y-%m-%dT%H:%M:%SZ}, is too old")
+        return check_time(self.agreed, self.now, self.demands.max_age)
 
     def _files(self) -> str:
         self.contents = read_contents(self.folder, self.agreed.statement)
@@ -265,18 +210,8 @@ class _Session:
 
     def _manifest(self) -> str:
         self.manifest = check_manifest(self.contents, self.agreed.statement)
-        for phase in self.manifest.phases:
-            self._check_phase_time(phase.name, phase.started_at)
+        self.warnings += future_phases(self.manifest, self.now)
         return "says what the statement says"
-
-    def _check_phase_time(self, phase: str, started_at: str) -> None:
-        """Such times are claims, and decide nothing."""
-        try:
-            future = parse_moment(started_at) > self.now + CLOCK_SKEW
-        except ValueError:
-            raise TrustError("E_TIME", f"{started_at!a} is no time", where=f"phase {phase}") from None
-        if future:
-            self.warnings.append(f"signed-in-the-future: phase {phase} is said to start at {started_at}")
 
     def _lock(self) -> str:
         self.lock = check_lock(self.contents, self.manifest)
@@ -290,35 +225,12 @@ class _Session:
             raise _NotAsked("the run had no image")
         if self.demands.image is None:
             raise _NotAsked("not asked for (--image)")
-        identity = self.manifest.image.identity
-        try:
-            found = self.demands.image(identity)
-        except ReproError as error:
-            if isinstance(error, TrustError):
-                raise
-            raise CannotTell(str(error)) from None
-        if found is None:
-            raise CannotTell("no image lies where it was looked for")
-        if found != identity:
-            message = f"config {found.config_digest} was found where {identity.config_digest} was signed"
-            raise TrustError("E_IMAGE", message)
-        return f"the image is the one signed, {identity.config_digest}"
+        return check_image(self.manifest.image.identity, self.demands.image)
 
     def _artifacts(self, what: str, find: FindFiles | None, locked: tuple[ArtifactLock, ...]) -> str:
         if find is None:
             raise _NotAsked(f"not asked for (--{what.replace(' ', '')})")
-        for artifact in locked:
-            try:
-                found = find(artifact)
-            except ReproError as error:
-                raise CannotTell(str(error)) from None
-            if found is None:
-                raise CannotTell(f"{artifact.name} is not there")
-            there = {file.path: file.digest for file in found}
-            for file in artifact.files:
-                if there.get(file.path) != file.digest:
-                    raise TrustError("E_INPUT", f"{file.path!a} is not what was locked", where=artifact.name)
-        return f"{len(locked)} are those locked"
+        return check_artifacts(locked, find)
 
     def _unsigned(self) -> str:
         signed = {file.name for file in self.agreed.statement.predicate.files}

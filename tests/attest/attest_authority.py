@@ -87,6 +87,8 @@ class Authority:
         key: Any = None,
         by_root: bool = False,
         critical: bool = False,
+        ca: bool = False,
+        may_sign: bool = True,
     ) -> tuple[x509.Certificate, Any]:
         """Return a certificate and its key; `start` and `end` count from now."""
         key = key or generate_private_key(SECP256R1())
@@ -95,8 +97,8 @@ class Authority:
             self._builder("signer", key, f"{self.name} {issuer}", issuer_key)
             .not_valid_before(clock() + start)
             .not_valid_after(clock() + end)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(self._usage(sign=False), critical=True)
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(self._usage(sign=not may_sign), critical=True)
             .add_extension(names if names is not None else uris(SAN), critical=False)
         )
         if usages:

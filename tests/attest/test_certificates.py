@@ -105,6 +105,8 @@ def test_a_leaf_straight_from_the_root(lab: Lab) -> None:
         ({"usages": (ExtendedKeyUsageOID.CODE_SIGNING, ExtendedKeyUsageOID.SERVER_AUTH)}, "code signing"),
         ({"usages": (ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,)}, "code signing"),
         ({"usages": ()}, "lab did not issue"),
+        ({"ca": True}, "an authority's"),
+        ({"may_sign": False}, "for signatures alone"),
     ],
 )
 def test_66_leaves_that_are_not_for_this(lab: Lab, options: dict[str, Any], says: str) -> None:
