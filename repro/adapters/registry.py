@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -105,6 +105,28 @@ class Registry:
             )
         except ValidationError:
             raise self._failed("the registry's config is not that of an image") from None
+
+    def manifest(self) -> tuple[dict[str, Any], Digest]:
+        """Return the manifest that the reference names, and its digest.
+
+        Raises:
+            LockError: `base-not-found`.
+            NetworkError: as `base`.
+        """
+        return self._document(f"manifests/{self._reference.version}", self._reference.version)
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        """Yield the bytes of a blob, after `manifest`. Whether they are the right ones is the caller's to say.
+
+        Raises:
+            NetworkError: as `base`.
+        """
+        with self._send(f"{self._root}/blobs/{digest}", {}) as response:
+            self._check(response.status_code)
+            try:
+                yield from response.iter_content(1 << 20)
+            except requests.exceptions.RequestException:
+                raise self._failed(f"the connection broke within {digest}") from None
 
     def _choose(self, index: Mapping[str, Any], architecture: str) -> str:
         """Digest of the first manifest for Linux on this architecture; attestations have no platform."""

@@ -92,11 +92,20 @@ class _Handler(BaseHTTPRequestHandler):
             return self.batch()
         if path.startswith("/lfs/"):
             return self.answer(200, self.sites.lfs[path.removeprefix("/lfs/")])
+        if path.startswith("/v2/"):
+            return self.registry(path)
         if path.startswith("/git/"):
             return self.git(path)
         if path.startswith("/files/"):
             return self.file(path)
         return self.hub(path)
+
+    def registry(self, path: str) -> None:
+        if path in self.sites.files:
+            return self.answer(
+                200, self.sites.files[path], Content_Type="application/vnd.oci.image.manifest.v1+json"
+            )
+        return self.answer(404, b"{}")
 
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", "0")))

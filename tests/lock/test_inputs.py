@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from lock_world import Quiet
 
 from repro.adapters.inputs.git import GitSource
 from repro.adapters.inputs.hub import HubSource, revision_kind
+from repro.adapters.inputs.oci import OciSource
 from repro.adapters.inputs.url import UrlSource
+from repro.digest import digest_bytes
 from repro.errors import LockError, NetworkError, ReproError
 from repro.ports import ArtifactSource
 from repro.resolution import Found, Reference
@@ -205,6 +209,86 @@ class TestGit:
         made = plumb("hash-object", "-t", "tree", "-w", "--stdin", "--literally", data=entry)
         plumb("update-ref", "refs/heads/bad", plumb("commit-tree", "-m", "bad", made))
         assert refused(GitSource(), f"{sites.base}/git/model", into, "bad").kind == "git-unsafe"
+
+
+def tarball(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+class TestOci:
+    def push(self, sites: Sites, *layers: dict[str, object], name: str = "org/model", tag: str = "v1") -> str:
+        """Hold an artifact; each layer gives `data`, and what else its descriptor has. Return its digest."""
+        described = []
+        for layer in layers:
+            data = layer.pop("data")
+            assert isinstance(data, bytes)
+            digest = str(digest_bytes(data))
+            sites.files[f"/v2/{name}/blobs/{digest}"] = data
+            described.append(
+                {"mediaType": "application/octet-stream", "digest": digest, "size": len(data), **layer}
+            )
+        manifest = {
+            "schemaVersion": 2,
+            "layers": described,
+            "annotations": {"org.opencontainers.image.licenses": "MIT"},
+        }
+        data = json.dumps(manifest).encode()
+        sites.files[f"/v2/{name}/manifests/{tag}"] = data
+        sites.files[f"/v2/{name}/manifests/{digest_bytes(data)}"] = data
+        return str(digest_bytes(data))
+
+    def test_named_layers_are_files_and_tars_are_unpacked(self, sites: Sites, tmp_path: Path) -> None:
+        title = "org.opencontainers.image.title"
+        digest = self.push(
+            sites,
+            {"data": b"{}", "annotations": {title: "sub/config.json"}},
+            {
+                "data": tarball({"a.txt": b"a"}),
+                "annotations": {title: "x", "io.deis.oras.content.unpack": "true"},
+            },
+            {
+                "data": tarball({"w/b.bin": b"b"}),
+                "mediaType": "application/vnd.cncf.model.weight.v1.tar+gzip",
+            },
+        )
+        host = sites.base.removeprefix("http://")
+        for number, text in enumerate((f"{host}/org/model:v1", f"{host}/org/model@{digest}")):
+            into = tmp_path / str(number)
+            into.mkdir()
+            found = bring(OciSource(), text, into)
+            assert tree(into) == {"a.txt": b"a", "sub/config.json": b"{}", "w/b.bin": b"b"}
+            assert found == Found(requested=text, resolved=f"{host}/org/model@{digest}", licence="MIT")
+
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            {"data": b"x"},
+            {"data": b"x", "annotations": {"org.opencontainers.image.title": "../../etc/x"}},
+            {"data": b"no tar", "mediaType": "application/x.tar"},
+            {"data": tarball({"../x": b"x"}), "mediaType": "application/x.tar+gzip"},
+        ],
+    )
+    def test_layers_that_are_no_files(self, sites: Sites, into: Path, layer: dict[str, object]) -> None:
+        self.push(sites, dict(layer))
+        host = sites.base.removeprefix("http://")
+        assert refused(OciSource(), f"{host}/org/model:v1", into).kind == "oci-malformed"
+        assert not (into.parent / "x").exists()
+
+    def test_other_bytes_and_no_artifact(self, sites: Sites, into: Path) -> None:
+        title = {"org.opencontainers.image.title": "x"}
+        self.push(sites, {"data": b"right", "annotations": title})
+        sites.files[f"/v2/org/model/blobs/{digest_bytes(b'right')}"] = b"wrong"
+        host = sites.base.removeprefix("http://")
+        assert refused(OciSource(), f"{host}/org/model:v1", into).kind == "registry-wrong-bytes"
+        assert refused(OciSource(), f"{host}/org/model:v2", into).kind == "base-not-found"
+        self.push(sites, name="org/empty")
+        assert refused(OciSource(), f"{host}/org/empty:v1", into).kind == "oci-malformed"
 
 
 def refused_anywhere(source: ArtifactSource, text: str, into: Path) -> ReproError:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from repro.adapters.inputs.git import GitSource
 from repro.adapters.inputs.hub import HubSource
+from repro.adapters.inputs.oci import OciSource
 from repro.adapters.inputs.url import UrlSource
 from repro.ports import ArtifactSource
 
@@ -19,4 +20,4 @@ __all__ = ["artifact_sources"]
 
 def artifact_sources() -> Mapping[str, ArtifactSource]:
     """Return the source for each kind of reference that is not in the project or its packages."""
-    return {"git": GitSource(), "hub": HubSource(), "url": UrlSource()}
+    return {"git": GitSource(), "hub": HubSource(), "oci": OciSource(), "url": UrlSource()}
