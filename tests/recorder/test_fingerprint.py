@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 import reference
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-from repro.recorder import fingerprint as kernels  # noqa: E402
-from repro.recorder import parts  # noqa: E402
+from repro.recorder import fingerprint as kernels
+from repro.recorder import parts
 
 pytestmark = pytest.mark.torch
 
@@ -199,7 +199,7 @@ def test_fingerprint_of_each_kind() -> None:
 
 
 def test_a_tensor_nobody_understands_is_only_described() -> None:
-    class Wrapper(torch.Tensor):
+    class Wrapper(torch.Tensor):  # type: ignore[misc]
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             raise NotImplementedError

@@ -151,7 +151,8 @@ def test_fingerprints() -> None:
     )
     assert found.sketch == (1.0,) * 64
     assert (found.l2, found.digest, found.index, found.bad) == (float("inf"), None, None, 0)
-    for broken in ({}, None, [], {"shape": 3, "dtype": "x", "n": 1}, {"shape": [], "dtype": "x"}):
+    others: list[object] = [{}, None, [], {"shape": 3, "dtype": "x", "n": 1}, {"shape": [], "dtype": "x"}]
+    for broken in others:
         with pytest.raises(TraceError):
             fingerprint(broken)
 

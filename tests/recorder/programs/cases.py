@@ -4,6 +4,7 @@ Run as `cases.py FOLDER CASE...`: each case runs in a forked child and leaves
 `FOLDER/<case>-<rank>.json` with digests of its final weights and random states.
 """
 
+# mypy: ignore-errors
 from __future__ import annotations
 
 import hashlib
@@ -275,7 +276,7 @@ def model_parallel_by_hand():
 
 @case
 def exotic_tensors():
-    """Buffers, a complex and a float64 parameter, sparse gradients, channels last, a parameter in no module."""
+    """Buffers, complex and float64 parameters, sparse gradients, channels last, a parameter in no module."""
     torch.set_default_dtype(torch.float64)
     table = nn.Embedding(50, 8, sparse=True, dtype=torch.float32)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(
