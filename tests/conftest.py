@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,23 +40,43 @@ def base_image(engine: DockerEngine) -> HeldImage:
     return held
 
 
-@pytest.fixture
-def private_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An engine of the test's own, to be ill-treated: the environment that reaches it."""
+@contextmanager
+def _own_engine(data: Path) -> Iterator[dict[str, str]]:
+    """Run an engine of the tests' own; yield the environment that reaches it."""
     if os.getuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("a private engine needs root and dockerd")
-    folder = Path(f"/run/repro-test-{os.getpid()}")
-    data = tmp_path_factory.mktemp("engine")
+        pytest.skip("an engine of its own needs root and dockerd")
+    folder = Path(f"/run/repro-test-{os.getpid()}-{data.name}")
     environment = {**os.environ, "REPRO_ENGINE_RUN": str(folder), "REPRO_ENGINE_ROOT": str(data)}
     script = str(ROOT / "scripts" / "engine")
     started = subprocess.run([script, "start"], env=environment, capture_output=True, text=True, check=False)
     try:
         if started.returncode != 0:
-            pytest.skip(f"no private engine here: {started.stderr.strip()[-200:]}")
+            pytest.skip(f"no engine of its own here: {started.stderr.strip()[-200:]}")
         yield {**environment, "DOCKER_HOST": started.stdout.strip()}
     finally:
         subprocess.run([script, "stop"], env=environment, capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def private_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An engine to be ill-treated: the environment that reaches it."""
+    with _own_engine(tmp_path_factory.mktemp("engine")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def quiet_engine(
+    tmp_path_factory: pytest.TempPathFactory, engine: DockerEngine, base_image: HeldImage
+) -> Iterator[DockerEngine]:
+    """An engine that nobody else uses, so that whatever appears in it is the test's; it holds the base."""
+    with (
+        _own_engine(tmp_path_factory.mktemp("quiet")) as environment,
+        DockerEngine.connect(environment) as own,
+    ):
+        own.load(engine.save(BASE))
+        yield own
 
 
 @pytest.fixture

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any, Literal, Self
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import ImageNotFound
 
+from repro.adapters.docker_build import Following, Leftovers, with_prefix
 from repro.adapters.docker_errors import known, speaking_to
 from repro.adapters.docker_find import connect
 from repro.adapters.reference import parse_reference
 from repro.adapters.registry_login import login
 from repro.digest import CHUNK_BYTES, is_digest
-from repro.errors import BuildError, ReproError
+from repro.errors import BuildError
 from repro.image import EngineInfo, HeldImage
 from repro.ports import OnLine
 
 __all__ = ["DockerEngine"]
 
-_TAIL_LINES = 20
-_MADE = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _LOADED = re.compile(r"^Loaded image(?: ID)?: (\S+)$")
-_SETTLE_SECONDS = 5.0
 
 
 class DockerEngine:
@@ -100,60 +97,25 @@ class DockerEngine:
 
     def build(self, context: Iterator[bytes], *, arguments: Mapping[str, str], on_line: OnLine) -> str:
         """Build from a tar that holds `Dockerfile`, with no network and no cache; return the engine's id."""
-        with speaking_to(self.client, "building"):
-            before = set(self.client.api.images(quiet=True, all=True))
-            following = _Following(on_line)
-            try:
-                stream = self.client.api.build(
-                    fileobj=context,
-                    custom_context=True,
-                    buildargs=dict(arguments),
-                    network_mode="none",
-                    nocache=True,
-                    pull=False,
-                    rm=True,
-                    forcerm=True,
-                    decode=True,
-                )
+        following = Following(on_line)
+        bases = [value for value in arguments.values() if is_digest(value)]
+        with speaking_to(self.client, "building"), Leftovers(self.client, following, bases) as leftovers:
+            stream = self.client.api.build(
+                fileobj=context,
+                custom_context=True,
+                buildargs=dict(arguments),
+                network_mode="none",
+                nocache=True,
+                pull=False,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            with closing(stream):
                 for item in stream:
                     following.take(item)
-                image = following.image()
-            except BaseException:
-                self._discard(following.made, before)
-                raise
-            self._discard([made for made in following.made if not image.startswith(f"sha256:{made}")], before)
-        return image
-
-    def _discard(self, made: list[str], before: set[str]) -> None:
-        """Remove intermediate images, youngest first. One that is needed stays: it goes with its child."""
-        old = {image.removeprefix("sha256:")[:12] for image in before}
-        left = [image for image in reversed(made) if image[:12] not in old]
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while left and time.monotonic() < deadline:
-            left = [image for image in left if not self._try_remove(image)]
-            if left and not self._busy(left):
-                return
-            time.sleep(0.2 if left else 0)
-
-    def _try_remove(self, image: str) -> bool:
-        try:
-            self.client.api.remove_image(image, noprune=True)
-        except ImageNotFound:
-            return True
-        except (APIError, DockerException, OSError):
-            return False
-        return True
-
-    def _busy(self, images: list[str]) -> bool:
-        """Whether a container of the builder still stands on one of these images."""
-        try:
-            used = {
-                container["ImageID"].removeprefix("sha256:")
-                for container in self.client.api.containers(all=True)
-            }
-        except (DockerException, OSError):
-            return False
-        return any(image.startswith(made) for image in used for made in images)
+            leftovers.wanted = following.image()
+        return leftovers.wanted
 
     def save(self, image: str) -> Iterator[bytes]:
         """Stream a docker-archive of an image."""
@@ -181,7 +143,7 @@ class DockerEngine:
                 where="loading the image",
                 remedy="look at the engine's log and at its free disk space",
             )
-        return _with_prefix(image)
+        return with_prefix(image)
 
     def remove(self, image: str) -> None:
         """Remove an image and what only it needs."""
@@ -190,56 +152,6 @@ class DockerEngine:
                 self.client.api.remove_image(image)
             except ImageNotFound:
                 return
-
-
-class _Following:
-    """Reads a build's stream: which images it made, what the current step says, how it ended."""
-
-    def __init__(self, on_line: OnLine) -> None:
-        self.made: list[str] = []
-        self._on_line = on_line
-        self._step = "sending the build context"
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._image: str | None = None
-
-    def take(self, item: Mapping[str, Any]) -> None:
-        if said := item.get("error"):
-            raise self._failure(str(said))
-        if image := (item.get("aux") or {}).get("ID"):
-            self._image = _with_prefix(image)
-        for line in str(item.get("stream") or "").splitlines():
-            self._take_line(line)
-
-    def _take_line(self, line: str) -> None:
-        if line.startswith(("Step ", "STEP ")):
-            self._step = line
-            self._tail.clear()
-        elif found := _MADE.match(line):
-            self.made.append(found[1])
-        elif line.strip():
-            self._tail.append(line)
-        self._on_line(line)
-
-    def _failure(self, said: str) -> ReproError:
-        tail = "".join(f"\n  {line}" for line in self._tail)
-        if (error := known(said, self._step)) is not None:
-            return error
-        return BuildError(
-            "build-failed",
-            f"{said.strip()}{'; its last lines were:' + tail if tail else ''}",
-            where=self._step,
-            remedy="mend that step of the Dockerfile; a build has no network, everything comes from the lock",
-        )
-
-    def image(self) -> str:
-        """The engine's id of what was built."""
-        if self._image is None:
-            raise BuildError("build-failed", "the engine built nothing and said no reason", where=self._step)
-        return self._image
-
-
-def _with_prefix(image: str) -> str:
-    return image if image.startswith("sha256:") else f"sha256:{image}"
 
 
 def _store(
@@ -270,7 +182,7 @@ def _describe(version: Mapping[str, Any], info: Mapping[str, Any], host: str) ->
 
 
 def _held(image: Mapping[str, Any], store: str) -> HeldImage:
-    identifier = _with_prefix(image["Id"])
+    identifier = with_prefix(image["Id"])
     config_digest: str | None = identifier
     if store == "containerd":
         annotations = (image.get("Descriptor") or {}).get("annotations") or {}

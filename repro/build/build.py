@@ -151,9 +151,11 @@ def _normalise(
     return canonical_json(config), layers
 
 
-def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, progress: Progress) -> str:
-    """Give the engine the normalised image and make sure that it holds just that."""
+def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, progress: Progress) -> None:
+    """Give the engine the normalised image, unless it holds it, and make sure that it holds just that."""
     digest = digest_bytes(config)
+    if engine.find(digest) is not None:
+        return
     progress.start("loading", sum(layer.size for layer in layers if layer.chunks is not None))
     tag = f"repro/{plan.name}-{plan.accelerator}:{hex_of(digest)[:12]}"
 
@@ -162,15 +164,18 @@ def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, p
             yield chunk
             progress.advance(len(chunk))
 
-    loaded = engine.load(counted())
-    held = engine.find(digest)
-    if held is None:
-        raise BuildError(
-            "load-differs",
-            f"the engine answered {loaded} where the image is {digest}",
-            remedy="report this with the engine's name and version; the image must not be used",
-        )
-    return digest
+    try:
+        loaded = engine.load(counted())
+        if engine.find(digest) is None:
+            raise BuildError(
+                "load-differs",
+                f"the engine answered {loaded} where the image is {digest}",
+                remedy="report this with the engine's name and version; the image must not be used",
+            )
+    except BaseException:
+        with suppress(ReproError):
+            engine.remove(tag)
+        raise
 
 
 def _identity(config: bytes, layers: list[Layer], saved: Mapping[str, Any]) -> ImageIdentity:

@@ -299,7 +299,9 @@ def test_sizes_from_8_gib_on_are_written_as_pax_records(form: Literal[1, 2], siz
 
 
 @given(
-    st.binary(min_size=1, max_size=300).filter(lambda name: b"\0" not in name and not name.startswith(b"/")),
+    st.binary(min_size=1, max_size=300).filter(
+        lambda name: b"\0" not in name and b"/" not in (name[:1], name[-1:])
+    ),
     st.integers(0, 0o7777),
     IDS,
     st.integers(0, 2**40),
