@@ -116,7 +116,7 @@ class Registry:
         return self._document(f"manifests/{self._reference.version}", self._reference.version)
 
     def blob(self, digest: str) -> Iterator[bytes]:
-        """Yield the bytes of a blob, after `manifest`. Whether they are the right ones is the caller's to say.
+        """Yield the bytes of a blob, after `manifest`. They are for the caller to check.
 
         Raises:
             NetworkError: as `base`.

@@ -1,0 +1,156 @@
+"""How long locking takes, beside its peers on the same input: `python bench/lock.py`.
+
+Packages: `repro lock` cold (empty cache, tools made), warm (wheels held, a requirement added) and unchanged,
+against `pip-compile --generate-hashes` and, where it is there, `uv pip compile --generate-hashes`. The peers
+resolve and hash; they do not fetch the wheels, which the cold figure includes and names apart.
+
+Files: hashing a tree against `openssl dgst -sha256` run in parallel on the same files, and `model_signing`
+where it is installed. Give `--bytes 4G` for the full size; the page cache is warmed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from repro.adapters.cache import FileCache
+from repro.adapters.pip import PipResolver
+from repro.lock import Platform
+from repro.resolve.files import hash_tree
+from repro.resolve.requirements import read_inputs
+
+REQUIREMENTS = "torch==2.13.0\nnumpy\npyyaml\nsafetensors\n"
+
+
+class Phases:
+    """Progress that remembers when each phase began."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[str, float]] = []
+
+    def start(self, what: str, total: int | None = None) -> None:  # noqa: ARG002 - only times are kept
+        self.marks.append((what, time.perf_counter()))
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        pass
+
+    def told(self, end: float) -> str:
+        ends = [mark for _, mark in self.marks[1:]] + [end]
+        return ", ".join(
+            f"{what} {after - at:.1f} s" for (what, at), after in zip(self.marks, ends, strict=True)
+        )
+
+
+def row(name: str, work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    note = work()
+    took = time.perf_counter() - started
+    print(f"  {name:34} {took:8.2f} s   {note if isinstance(note, str) else ''}".rstrip())
+    return took
+
+
+def packages(folder: Path) -> None:
+    print("packages: " + " ".join(REQUIREMENTS.split()))
+    root = folder / "project"
+    root.mkdir()
+    (root / "requirements.in").write_text(REQUIREMENTS)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    platform = Platform(python=version, os="linux", architecture=os.uname().machine, libc="glibc 2.36")
+    resolver = PipResolver(FileCache(folder / "cache"))
+
+    def resolve() -> str:
+        phases = Phases()
+        inputs, _, _ = read_inputs(root, ["requirements.in"], [], [], platform)
+        resolver.resolve(inputs, platform=platform, previous=(), upgrade=None, progress=phases)
+        return phases.told(time.perf_counter())
+
+    row("repro, cold", resolve)
+    (root / "requirements.in").write_text(REQUIREMENTS + "tqdm\n")
+    row("repro, one requirement more", resolve)
+    output = str(folder / "peer.txt")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": True}
+    pip_compile = [
+        str(Path(sys.executable).parent / "pip-compile"),
+        "--quiet",
+        "--generate-hashes",
+        "--allow-unsafe",
+    ]
+    cache = ["--cache-dir", str(folder / "pip-tools")]
+    command = [*pip_compile, *cache, "-o", output, str(root / "requirements.in")]
+    row("pip-compile, cold", lambda: subprocess.run(command, **quiet))  # type: ignore[call-overload]
+    if (uv := shutil.which("uv")) is None:
+        print("  uv pip compile                     not there")
+        return
+    command = [uv, "pip", "compile", "--quiet", "--generate-hashes", "--cache-dir", str(folder / "uv")]
+    command += ["-o", output, str(root / "requirements.in")]
+    row("uv pip compile, cold", lambda: subprocess.run(command, **quiet))  # type: ignore[call-overload]
+
+
+def make_tree(root: Path, size: int) -> None:
+    """Shards of at most 512 MiB, and 256 small files."""
+    small = 256
+    (root / "small").mkdir(parents=True)
+    for number in range(small):
+        (root / "small" / f"{number}.json").write_bytes(os.urandom(2048))
+    left, number = size, 0
+    block = os.urandom(1 << 20)
+    while left > 0:
+        with (root / f"shard-{number}.safetensors").open("wb") as stream:
+            for _ in range(min(left, 512 << 20) >> 20):
+                stream.write(block)
+        left -= 512 << 20
+        number += 1
+
+
+def files(folder: Path, size: int) -> None:
+    root = folder / "tree"
+    make_tree(root, size)
+    workers = os.cpu_count() or 1
+    count = sum(1 for path in root.rglob("*") if path.is_file())
+    print(f"files: {size / 2**30:.1f} GiB in {count} files, {workers} cores")
+    hash_tree(root)
+    ours = row("repro", lambda: f"{len(hash_tree(root))} files")
+    listed = f"find {root} -type f -print0 | xargs -0 -P {workers} -n 8"
+    find = f"{listed} openssl dgst -sha256 > {folder}/openssl.txt"
+    theirs = row("openssl dgst -sha256, parallel", lambda: subprocess.run(["sh", "-c", find], check=True))
+    print(f"  ratio {ours / theirs:.2f}")
+    try:
+        import model_signing
+    except ImportError:
+        print("  model_signing                      not there")
+        return
+    row("model_signing", lambda: model_signing.hashing.hash(root))
+
+
+def amount(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([MG])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError("write 512M or 4G")
+    return int(match[1]) << {"M": 20, "G": 30}[match[2]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bytes", type=amount, default=amount("1G"), help="size of the tree to hash")
+    parser.add_argument("--folder", help="where to work")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        files(Path(name), options.bytes)
+        packages(Path(name))
+
+
+if __name__ == "__main__":
+    main()
