@@ -170,6 +170,6 @@ def figure(
     return tag(
         "figure",
         tag("figcaption", tag("b", title), *legend),
-        tag("div", drawing, _labels(x, y, marker), class_="plot"),
+        tag("div", drawing, _labels(x, y, marker), class_="plot flagged" if marker else "plot"),
         tag("p", note, class_="note") if note else None,
     )

@@ -41,10 +41,17 @@ def _label(value: float, step: float) -> str:
 
 
 def linear_scale(values: Iterable[float]) -> Scale:
-    """Upwards from the smallest to the largest value, with a little room at both ends."""
+    """Upwards from the smallest to the largest value, with a little room at both ends.
+
+    Values that are equal but for a hundredth lie on a line: an axis that blew their rounding up would
+    show hills where there are none.
+    """
     known = [value for value in values if math.isfinite(value)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    room = 0.05 * (high / 2 - low / 2) * 2 if high > low else abs(high) / 10 or 1.0
+    largest = max(abs(low), abs(high))
+    room = 0.1 * (high / 2 - low / 2)
+    if high - low <= largest / 100:
+        room = largest / 10 or 1.0
     low, high = max(low - room, -float_info.max), min(high + room, float_info.max)
     half = high / 2 - low / 2
 

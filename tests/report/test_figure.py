@@ -49,7 +49,14 @@ def test_steps_have_whole_labels_in_order(first: int, length: int) -> None:
 
 
 def test_tick_labels_can_be_told_apart() -> None:
-    for low, high in ((2.3000001, 2.3000002), (0, 1e-9), (-3, 1e12), (0.1, 0.12), (1e-300, 2e-300)):
+    for low, high in (
+        (2.3000001, 2.3000002),
+        (2.3, 2.4),
+        (0, 1e-9),
+        (-3, 1e12),
+        (0.1, 0.12),
+        (1e-300, 2e-300),
+    ):
         labels = [text for _, text in linear_scale([low, high]).ticks]
         assert len(labels) > 1
         assert all(a != b for a, b in pairwise(labels)), labels
@@ -88,3 +95,8 @@ def test_what_is_not_finite_is_marked_and_does_not_break_the_axis() -> None:
 
 def test_only_values_that_are_not_finite_still_make_a_figure() -> None:
     assert "not finite" in figure("Loss", [Line("signed", "signed", curve(math.nan))])
+
+
+def test_rounding_is_not_blown_up() -> None:
+    scale = linear_scale([0.9999995, 1.0])
+    assert abs(scale.place(1.0) - scale.place(0.9999995)) < 1

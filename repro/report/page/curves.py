@@ -89,10 +89,16 @@ def _marker(phase: str, others: Sequence[_Other]) -> Marker | None:
     return Marker(min(found), f"first difference: step {min(found)}") if found else None
 
 
-def _overlay(title: str, signed: Curve, others: Sequence[tuple[str, Curve]], marker: Marker | None) -> Html:
+def _overlay(
+    title: str,
+    signed: Curve,
+    others: Sequence[tuple[str, Curve]],
+    marker: Marker | None,
+    note: str | None = None,
+) -> Html:
     lines = [Line(SIGNED, "signed", signed)]
     lines += [Line(name, f"other-{index % _LOOKS}", curve) for index, (name, curve) in enumerate(others)]
-    return figure(title, lines, marker=marker)
+    return figure(title, lines, marker=marker, note=note)
 
 
 def _rule_note(other: _Other) -> str | None:
@@ -156,7 +162,11 @@ def _phase(phase: PhaseTrace, read: Read, others: Sequence[_Other]) -> Html:
     return join(
         _overlay(f"Loss{rank}", signed.loss, [(o.name, o.series.loss) for o in others], marker),
         _overlay(
-            f"Gradient norm{rank}", signed.grad_norm, [(o.name, o.series.grad_norm) for o in others], marker
+            f"Gradient norm{rank}",
+            signed.grad_norm,
+            [(o.name, o.series.grad_norm) for o in others],
+            marker,
+            note="As the optimizer used it: after unscaling and clipping.",
         ),
         *_differences(phase, others, marker),
     )
