@@ -139,6 +139,9 @@ class World:
     cut: dict[str, int] = field(default_factory=dict)
     """Bytes after which the connection breaks, once, by file name."""
 
+    stall: dict[str, tuple[int, threading.Event]] = field(default_factory=dict)
+    """Bytes after which the server waits for an event, by file name."""
+
     def index(self, name: str, **options: object) -> Index:
         return self.indexes.setdefault(name, Index(name, self.base, **options))  # type: ignore[arg-type]
 
@@ -196,6 +199,12 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{len(file.data) - 1}/{len(file.data)}")
         self.end_headers()
+        if file.filename in self.world.stall:
+            sent, event = self.world.stall[file.filename]
+            self.wfile.write(data[:sent])
+            self.wfile.flush()
+            event.wait(60)
+            data = data[sent:]
         if (limit := self.world.cut.pop(file.filename, None)) is not None:
             self.wfile.write(data[:limit])
             self.close_connection = True

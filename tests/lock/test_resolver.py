@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -386,6 +387,47 @@ def test_a_download_goes_on_where_it_broke(world: World, resolve: Resolve) -> No
     found = resolve("pilot\n")
 
     assert found.files[0].digest == f"sha256:{hashlib.sha256(offered.data).hexdigest()}"
+
+
+def test_an_interrupted_download_goes_on_the_next_time(
+    world: World, resolve: Resolve, resolver: PipResolver
+) -> None:
+    class Impatient(Quiet):
+        def advance(self, amount: int = 1, note: str = "") -> None:
+            raise KeyboardInterrupt
+
+    index = world.index("default")
+    large = index.add("large", "1.0", text="#" * 5_000_000, metadata=True)
+    index.add("small", "1.0", metadata=True)
+    event = threading.Event()
+    world.stall[large.filename] = (3_000_000, event)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            resolve("large\nsmall\n", progress=Impatient())
+    finally:
+        event.set()
+    (kept,) = (resolver.cache.folder / "partial").iterdir()
+    assert kept.name == hashlib.sha256(large.data).hexdigest()
+    assert not list((resolver.cache.folder / "work").iterdir())
+    assert resolver.cache.path(digest_bytes(index.projects["small"][0].data)) is not None
+    world.stall.clear()
+    world.requests.clear()
+
+    found = resolve("large\nsmall\n")
+
+    assert found.files[0].digest == digest_bytes(large.data)
+    assert not [path for path in world.requests if path.endswith("small-1.0-py3-none-any.whl")]
+    assert not list((resolver.cache.folder / "partial").iterdir())
+
+
+def test_an_index_that_pip_would_pass_over_in_silence_stops_the_lock(world: World, resolve: Resolve) -> None:
+    world.index("default").add("pilot", "1.0")
+    for text in (
+        "--find-links no-such-folder\npilot\n",
+        "--extra-index-url http://one.example/simple\npilot\n",
+    ):
+        error = refusal(NetworkError, resolve, text)
+        assert error.kind == "index-unusable"
 
 
 def test_locked_wheels_are_fetched_again_elsewhere(

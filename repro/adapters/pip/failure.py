@@ -72,6 +72,14 @@ def _untrusted(_: re.Match[str], _said: str, _tools: Mapping[str, str]) -> Repro
     )
 
 
+def _unusable(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
+    return NetworkError(
+        "index-unusable",
+        f"pip does not use the index {match[1]}: a folder that is not there, or no HTTPS",
+        remedy="correct its address in repro.yaml or the requirements file",
+    )
+
+
 def _refused(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
     return NetworkError(
         "index-refused",
@@ -120,6 +128,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Explain], ...] = tuple(
         (r"have a way to hash version control repositories:\s*\n\s*(\S+)", _vcs),
         (r"Constraints cannot have extras", _constraint),
         (r"DO NOT MATCH THE HASHES", _hashes),
+        (r"pip does not use this index for url: (\S+)", _unusable),
         (r"CERTIFICATE_VERIFY_FAILED|problem confirming the ssl certificate|SSLError", _untrusted),
         (r"\b(401|407) Client Error", _refused),
         (

@@ -195,6 +195,10 @@ def _ask_indexes_apart(survey: Survey) -> None:
             alone = LinkCollector(session=asking.session, search_scope=scope)
             found = ask(alone, project_name, candidates_from_page)
             note = functools.partial(survey.note, name, index)
+            places = [source.link for source in (*found.index_urls, *found.find_links) if source is not None]
+            used = [link is None or asking.session.is_secure_origin(link) for link in places]
+            if index != "default" and not any(used):
+                say(silent=index, why="pip does not use this index", absent=False)
             pages += [_Noted(source, note) for source in found.index_urls if source is not None]
             flat += [_Noted(source, note) for source in found.find_links if source is not None]
         return CollectedSources(find_links=flat, index_urls=pages)
