@@ -165,7 +165,9 @@ class EnvelopeSummary(Noun):
     statistic: str
     """T of the parameters, hex float."""
     loss_statistic: str
-    """The same of the loss."""
+    """The largest ratio of any rank's loss."""
+    gradient_statistic: str
+    """The largest ratio of any rank's gradient norm."""
     q90: str
     """90 % quantile instead of 75 %, for information."""
     maximum: str

@@ -80,6 +80,7 @@ def _summary(test: _Test, found: Judgement, factor: str) -> EnvelopeSummary:
         factor=factor,
         statistic=hexed(found.statistic),
         loss_statistic=hexed(found.loss_statistic),
+        gradient_statistic=hexed(found.gradient_statistic),
         q90=hexed(found.q90),
         maximum=hexed(found.maximum),
         runs=tuple(phase.name for phase in test.harmless),
@@ -101,16 +102,19 @@ def _exceeded(out: Exceeded, factor: float, ranks: int) -> tuple[Deviation, str]
         layer="envelope",
         kind="envelope-exceeded",
         observable=out.observable,
-        tensor=tensor or None,
+        tensor=tensor if out.observable == "params" else None,
         rel_diff=hexed(out.ratio),
         allowed=hexed(factor),
     )
     where = f"at step {out.step}" + (f", rank {rank}" if ranks > 1 else "")
     where += "" if out.phase == "full" else f", phase {out.phase}"
-    subject = "the loss" if out.observable == "loss" else f"three quarters of the parameters, {tensor} most,"
-    verb = "is" if out.observable == "loss" else "are"
+    subject = {
+        "grad_norm": "the gradient norm is",
+        "loss": "the loss is",
+        "params": f"a quarter of the parameters, {tensor} most, are at least",
+    }[out.observable]
     sentence = (
-        f"Diverged {where}: {subject} {verb} {amount(out.ratio)} times as far from the target "
+        f"Diverged {where}: {subject} {amount(out.ratio)} times as far from the target "
         f"as its harmless variants ever were, allowed {amount(factor)}."
     )
     return deviation, sentence
@@ -173,12 +177,11 @@ def _within(summary: EnvelopeSummary, common: Mapping[str, Any]) -> Verdict:
             f"Steps after {summary.horizon} were not judged: there a harmless difference has grown "
             "as large as a real change.",
         )
-    params, loss, allowed = (
-        amount(float.fromhex(text)) for text in (summary.statistic, summary.loss_statistic, summary.factor)
-    )
+    statistics = summary.statistic, summary.loss_statistic, summary.gradient_statistic
+    largest = max(float.fromhex(text) for text in statistics)
     sentence = (
-        f"Within tolerance: up to step {summary.horizon} the parameters are at most {params} times "
-        f"and the loss {loss} times as far from the target as its harmless variants were, allowed {allowed}."
+        f"Within tolerance: up to step {summary.horizon} it is at most {amount(largest)} times as far "
+        f"from the target as its harmless variants were, allowed {amount(float.fromhex(summary.factor))}."
     )
     return Verdict(
         outcome=Outcome.WITHIN_TOLERANCE,

@@ -22,10 +22,10 @@ from repro.errors import CompareError
 from repro.trace import Event, PhaseTrace
 
 __all__ = [
-    "LOSS_FLOOR",
     "MIN_HORIZON",
     "PARAMETER_FLOOR",
     "QUANTILE",
+    "SCALAR_FLOORS",
     "Distances",
     "Envelope",
     "Exceeded",
@@ -37,7 +37,8 @@ __all__ = [
 
 QUANTILE = 0.75
 PARAMETER_FLOOR = 2.0**-24
-LOSS_FLOOR = 2.0**-23
+SCALAR_FLOORS = {"loss": 2.0**-23, "grad_norm": 2.0**-17}
+"""Of the gradient norm more, because it is summed in single precision in an order of the device's own."""
 MIN_HORIZON = 3
 """Fewer decidable steps than these decide nothing."""
 
@@ -55,18 +56,24 @@ class Distances:
     step: int
     fingerprinted: bool = False
     """Whether parameters were recorded at this step."""
-    loss: dict[int, float] = field(default_factory=dict)
-    """Rank to |l - l'| / |l|, the largest of its backward passes."""
+    scalars: dict[Unit, float] = field(default_factory=dict)
+    """Rank and `loss` or `grad_norm` to |x - x'| / |x|, the largest of its backward passes."""
     params: dict[Unit, float] = field(default_factory=dict)
     """Unit to estimated distance over the norm of the target's tensor."""
 
 
+def _scalars(event: Event) -> Iterator[tuple[str, str]]:
+    yield from (("loss", root["bits"]) for root in event.get("loss", []) if "bits" in root)
+    if "grad_norm" in event:
+        yield "grad_norm", event["grad_norm"]
+
+
 def _measure(a: Event, b: Event, rank: int, into: Distances) -> None:
-    for x, y in zip(a.get("loss", []), b.get("loss", []), strict=False):
-        if "bits" in x and "bits" in y and x != y:
-            apart = scalar_change(x["bits"], y["bits"], None)
+    for (name, x), (_, y) in zip(_scalars(a), _scalars(b), strict=False):
+        if x != y:
+            apart = scalar_change(x, y, None)
             relative = (apart.absolute or 0.0) / max(apart.target, _TINY)
-            into.loss[rank] = max(relative, into.loss.get(rank, 0.0))
+            into.scalars[rank, name] = max(relative, into.scalars.get((rank, name), 0.0))
     into.fingerprinted |= "params" in a
     for name, x in a.get("params", {}).items():
         y = b.get("params", {}).get(name)
@@ -118,17 +125,16 @@ def quantile(values: Sequence[float], share: float, total: int) -> float:
 
 @dataclass(slots=True)
 class Envelope:
-    """The largest distance of any harmless run so far, per unit and per rank's loss."""
+    """The largest distance of any harmless run so far, per unit and per scalar of a rank."""
 
-    loss: dict[int, float] = field(default_factory=dict)
+    scalars: dict[Unit, float] = field(default_factory=dict)
     params: dict[Unit, float] = field(default_factory=dict)
 
     def take(self, found: Distances) -> None:
         """Widen by one harmless run at one step."""
-        for rank, value in found.loss.items():
-            self.loss[rank] = max(value, self.loss.get(rank, 0.0))
-        for unit, value in found.params.items():
-            self.params[unit] = max(value, self.params.get(unit, 0.0))
+        for mine, its in ((self.scalars, found.scalars), (self.params, found.params)):
+            for unit, value in its.items():
+                mine[unit] = max(value, mine.get(unit, 0.0))
 
     def ratios(self, found: Distances) -> dict[Unit, float]:
         """Distances of parameters in units of their envelope."""
@@ -141,12 +147,14 @@ class Envelope:
         """The quantile over all units, those that are equal included."""
         return quantile(list(ratios.values()), share, len(self.params.keys() | ratios.keys()))
 
-    def loss_ratio(self, found: Distances) -> float:
-        """The largest ratio of any rank's loss."""
-        return max(
-            (value / max(self.loss.get(rank, 0.0), LOSS_FLOOR) for rank, value in found.loss.items()),
-            default=0.0,
+    def scalar_ratio(self, found: Distances, name: str) -> tuple[float, Unit]:
+        """The largest ratio of any rank's loss or gradient norm, and whose it is."""
+        ratios = (
+            (value / max(self.scalars.get(unit, 0.0), SCALAR_FLOORS[name]), unit)
+            for unit, value in found.scalars.items()
+            if unit[1] == name
         )
+        return max(ratios, default=(0.0, (0, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +164,10 @@ class Exceeded:
     phase: str
     step: int
     observable: str
-    """`params` or `loss`."""
+    """`params`, `loss` or `grad_norm`."""
     ratio: float
     unit: Unit
-    """The unit that is furthest out; for the loss its rank and an empty name."""
+    """The unit that is furthest out."""
 
 
 @dataclass(slots=True)
@@ -168,6 +176,7 @@ class Judgement:
 
     statistic: float = 0.0
     loss_statistic: float = 0.0
+    gradient_statistic: float = 0.0
     q90: float = 0.0
     maximum: float = 0.0
     worst: tuple[tuple[Unit, float], ...] = ()
@@ -183,6 +192,7 @@ class Judgement:
             self.worst = later.worst or self.worst
         self.statistic = max(self.statistic, later.statistic)
         self.loss_statistic = max(self.loss_statistic, later.loss_statistic)
+        self.gradient_statistic = max(self.gradient_statistic, later.gradient_statistic)
         self.q90 = max(self.q90, later.q90)
         self.maximum = max(self.maximum, later.maximum)
         self.exceeded = self.exceeded or later.exceeded
@@ -190,18 +200,21 @@ class Judgement:
 
 def _judge_step(envelope: Envelope, phase: str, found: Distances, factor: float) -> Judgement:
     ratios = envelope.ratios(found)
+    worst = tuple(sorted(ratios.items(), key=lambda one: (-one[1], one[0]))[:WORST])
+    loss, gradient = (envelope.scalar_ratio(found, name) for name in ("loss", "grad_norm"))
     result = Judgement(
         statistic=envelope.statistic(ratios),
-        loss_statistic=envelope.loss_ratio(found),
+        loss_statistic=loss[0],
+        gradient_statistic=gradient[0],
         q90=envelope.statistic(ratios, 0.9),
-        maximum=max(ratios.values(), default=0.0),
+        maximum=worst[0][1] if worst else 0.0,
+        worst=worst,
     )
-    result.worst = tuple(sorted(ratios.items(), key=lambda one: (-one[1], one[0]))[:WORST])
-    if result.loss_statistic > factor:
-        rank = max(found.loss, key=lambda one: found.loss[one] / max(envelope.loss.get(one, 0.0), LOSS_FLOOR))
-        result.exceeded = Exceeded(phase, found.step, "loss", result.loss_statistic, (rank, ""))
-    elif result.statistic > factor:
-        result.exceeded = Exceeded(phase, found.step, "params", result.statistic, result.worst[0][0])
+    for ratio, unit in (loss, gradient):
+        if ratio > factor and result.exceeded is None:
+            result.exceeded = Exceeded(phase, found.step, unit[1], ratio, unit)
+    if result.statistic > factor and result.exceeded is None:
+        result.exceeded = Exceeded(phase, found.step, "params", result.statistic, worst[0][0])
     return result
 
 

@@ -12,6 +12,7 @@ from repro.tolerance import Bound, Rule, bound_for
 from repro.verdict import Layer
 
 __all__ = ["Judge", "Ruling"]
+_KERNELS = frozenset(f"hyper.{name}" for name in ("capturable", "differentiable", "foreach", "fused"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Judge:
             return Ruling("fails", "exact")
         if self._is_result(finding):
             return self._result(finding)
-        if finding.observable in self.unstable or self._is_device_rng(finding):
+        if finding.observable in self.unstable or self._is_device_rng(finding) or self._is_kernel(finding):
             return Ruling("waived", "exact")
         if finding.kind == "checkpoint-differs":
             # a checkpoint holds floating-point results, by digest only: bits are all that can be asked of it
@@ -64,6 +65,10 @@ class Judge:
 
     def _is_device_rng(self, finding: Finding) -> bool:
         return not self.portable_rng and finding.kind == "rng-differs" and ":" in finding.observable
+
+    def _is_kernel(self, finding: Finding) -> bool:
+        """Whether an optimizer setting chooses an implementation only, where bits may differ anyway."""
+        return self.rule != "bitwise" and finding.observable in _KERNELS
 
     def _result(self, finding: Finding) -> Ruling:
         if isinstance(self.rule, str):

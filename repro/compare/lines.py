@@ -90,9 +90,9 @@ def _finite(line: bytes) -> bool:
     A norm of all gradients that is finite speaks for each of them, so that of the usual line only what comes
     after the gradients is searched.
     """
-    start = line.rfind(b'"loss":[') if line.startswith(_FINITE_GRADIENTS) else 0
-    rest = line[max(start, 0) :]
-    return b'nan"' not in rest and b'inf"' not in rest
+    if line.startswith(_FINITE_GRADIENTS):
+        line = line.rpartition(b'"loss":[')[2]
+    return b'nan"' not in line and b'inf"' not in line
 
 
 def _to_step(first: bytes, rest: Iterator[bytes]) -> tuple[bytes, ...]:

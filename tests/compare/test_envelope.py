@@ -52,7 +52,7 @@ def test_harmless_replays_are_accepted(seed: int) -> None:
     assert 0 < float.fromhex(verdict.envelope.statistic) < 3
     assert len(verdict.envelope.runs) == 7
     assert verdict.first_divergence is not None
-    assert verdict.sentence.startswith("Within tolerance: up to step 12 the parameters are at most ")
+    assert verdict.sentence.startswith("Within tolerance: up to step 12 it is at most ")
 
 
 @pytest.mark.parametrize(("fault", "begin"), [(1e-3, 1), (1e-2, 6), (-1e-2, 9)])
@@ -202,6 +202,6 @@ def test_distances_agree_with_the_tensors_themselves() -> None:
 
 def test_floors_keep_a_zero_envelope_from_rejecting_the_last_bit() -> None:
     envelope = Envelope()
-    found = Distances(step=1, loss={0: 2.0**-23}, params={(0, "w"): 2.0**-24})
+    found = Distances(step=1, scalars={(0, "loss"): 2.0**-23}, params={(0, "w"): 2.0**-24})
     assert envelope.statistic(envelope.ratios(found)) == 1.0
-    assert envelope.loss_ratio(found) == 1.0
+    assert envelope.scalar_ratio(found, "loss") == (1.0, (0, "loss"))

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
+from recording import record, recorded_phase
 
-from repro import recorder
 from repro.compare import compare, compare_resume, self_replay
 from repro.tolerance import ToleranceSpec
-from repro.trace import PhaseTrace, RankFile, Trace
+from repro.trace import PhaseTrace, Trace
 from repro.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.torch
 
-PROGRAM = Path(__file__).parent / "programs" / "tiny.py"
 AT, STEPS = 4, 10
 CHANGED = 60
 """Position of the changed byte."""
-
-
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
 
 
 @dataclass
@@ -41,22 +32,8 @@ class Bench:
         key = (*options, str(stop))
         if key not in self.runs:
             trace = self.folder / f"run-{len(self.runs)}"
-            trace.mkdir()
-            kept = {name: text for name, text in os.environ.items() if not name.startswith(("REPRO", "PY"))}
-            environment = {
-                **kept,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(recorder.folder() / "inject"),
-                "REPRO_EVERY": "2",
-                "REPRO_NONCE": "n",
-                "REPRO_SEED": "7",
-                "REPRO_STEPS": str(steps),
-                "REPRO_TRACE": str(trace),
-                **({"REPRO_STOP_AFTER": str(stop)} if stop else {}),
-            }
-            command = [sys.executable, str(PROGRAM), "--text", str(self.text()), *options]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr[-3000:]
+            settings = {"REPRO_STEPS": str(steps), **({"REPRO_STOP_AFTER": str(stop)} if stop else {})}
+            record("tiny.py", ["--text", str(self.text()), *options], trace, **settings)
             (self.runs[key],) = trace.glob("proc-*.jsonl")
         return self.runs[key]
 
@@ -71,8 +48,7 @@ class Bench:
 
     def phase(self, *options: str, name: str = "full", first_step: int = 0, stop: int = 0) -> PhaseTrace:
         path = self.record(*options, steps=STEPS - first_step, stop=stop)
-        file = RankFile(rank=0, path=str(path), digest="", size=0, lines=partial(_lines, path))
-        return PhaseTrace(name=name, first_step=first_step, world_size=1, ranks=(file,))
+        return recorded_phase(path, name, first_step)
 
 
 @pytest.fixture(scope="module")
