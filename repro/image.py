@@ -10,7 +10,16 @@ from repro.digest import Digest, DigestStr, digest_json
 from repro.lock import FileLock
 from repro.noun import Noun
 
-__all__ = ["BuildPlan", "BuilderRecord", "EngineInfo", "HeldImage", "ImageIdentity", "ImageRecord"]
+__all__ = [
+    "BuildPlan",
+    "BuilderRecord",
+    "EngineInfo",
+    "FileDifference",
+    "HeldImage",
+    "ImageIdentity",
+    "ImageRecord",
+    "LayerCheck",
+]
 
 
 class BuildPlan(Noun):
@@ -90,7 +99,7 @@ class EngineInfo(Noun):
     name: str
     version: str
     store: Literal["graphdriver", "containerd", "podman"]
-    """Where ids come from: graph driver and Podman name an image by its config, containerd by its manifest."""
+    """What names an image: its config by graph drivers and Podman, its manifest by containerd."""
     host: str
     """Address without credentials."""
     rootless: bool
@@ -119,3 +128,33 @@ class HeldImage(Noun):
     tags: tuple[str, ...]
     repo_digests: tuple[str, ...]
     """`name@sha256:…`, of an index or of a manifest: engines do not say which."""
+
+
+class FileDifference(Noun):
+    """One way in which a file is not what it should be; values as text, null where it is absent."""
+
+    path: str
+    aspect: Literal["presence", "type", "mode", "owner", "time", "link", "device", "xattrs", "content"]
+    expected: str | None
+    found: str | None
+    reason: Literal["environment", "installer", "script", "unexplained"]
+    """`environment`: made by Python's venv; `installer`: pip's own notes; `script`: the same entry point in
+    other words; `unexplained`: a reason to trust neither side."""
+
+
+class LayerCheck(Noun):
+    """An image's packages against the layer assembled straight from the locked wheels."""
+
+    image: DigestStr
+    layer: DigestStr
+    """Diff id of the layer that was checked."""
+    assembled: DigestStr
+    files: int
+    """Members of either layer."""
+    identical: int
+    differences: tuple[FileDifference, ...]
+
+    @property
+    def explained(self) -> bool:
+        """Whether every difference has a reason."""
+        return all(difference.reason != "unexplained" for difference in self.differences)

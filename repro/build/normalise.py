@@ -17,7 +17,7 @@ from repro.build.tarball import Entry
 from repro.digest import CHUNK_BYTES
 from repro.errors import BuildError
 
-__all__ = ["RULES", "RULE_REASONS", "canonical_layer"]
+__all__ = ["RULES", "RULE_REASONS", "LayerIndex", "Member", "canonical_layer"]
 
 RULES = "repro-normal/1"
 """Version of the rules below; any change of bytes makes it a new one."""
@@ -56,7 +56,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class Member:
     """An entry and where its content lies in the source; `holes` is tarfile's map of a sparse file."""
 
     entry: Entry
@@ -68,12 +68,12 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-class _Layer:
+class LayerIndex:
     """The members of one layer by name; `where` names it in messages."""
 
     def __init__(self, source: BinaryIO, where: str) -> None:
         self.where = where
-        self.members: dict[bytes, _Member] = {}
+        self.members: dict[bytes, Member] = {}
         try:
             self.archive = tarfile.open(  # noqa: SIM115 - it closes nothing: the source is the caller's
                 fileobj=source, mode="r:", encoding="utf-8", errors="surrogateescape"
@@ -95,7 +95,7 @@ class _Layer:
             raise self._error("layer-unsafe", f"a layer holds the path {text!r}, which leaves it")
         return _bytes("/".join(parts))
 
-    def _member(self, info: tarfile.TarInfo) -> _Member:
+    def _member(self, info: tarfile.TarInfo) -> Member:
         kind = _KINDS.get(info.type)
         if kind is None:
             raise self._error("layer-unknown-type", f"{info.name!r} is of the unknown type {info.type!r}")
@@ -122,7 +122,7 @@ class _Layer:
             else (0, 0),
             xattrs=tuple(sorted((_bytes(key), _bytes(value)) for key, value in xattrs)),
         )
-        return _Member(entry, info.offset_data, getattr(info, "sparse", None))
+        return Member(entry, info.offset_data, getattr(info, "sparse", None))
 
     def _index(self) -> None:
         """Read every header once and keep what is needed to write it again."""
@@ -170,9 +170,9 @@ class _Layer:
             self.members[first] = replace(content, entry=replace(content.entry, name=first))
             link = replace(content.entry, kind=tarball.HARDLINK, size=0, link=first, device=(0, 0), xattrs=())
             for name in others:
-                self.members[name] = _Member(replace(link, name=name), 0)
+                self.members[name] = Member(replace(link, name=name), 0)
 
-    def content(self, member: _Member) -> Iterator[bytes]:
+    def content(self, member: Member) -> Iterator[bytes]:
         """Yield a file's bytes and the zeros that fill its last block."""
         info = tarfile.TarInfo()
         info.size, info.offset_data, info.sparse = member.entry.size, member.offset, member.holes  # type: ignore[assignment]
@@ -209,7 +209,7 @@ def canonical_layer(source: BinaryIO, *, epoch: int, where: str) -> Iterator[byt
         BuildError: `layer-unreadable`, `layer-duplicate`, `layer-link-broken`, `layer-unsafe` or
             `layer-unknown-type`.
     """
-    layer = _Layer(source, where)
+    layer = LayerIndex(source, where)
     if not layer.members:
         return
     for name in sorted(layer.members, key=_order):

@@ -13,9 +13,9 @@ from small_project import Small, any_base
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_runtime import DockerRuntime
-from repro.build import build_image, held_record, make_plan
+from repro.build import build_image, check_image, held_record, make_plan
 from repro.errors import BuildError, EngineError, ReproError
-from repro.image import BuildPlan, EngineInfo, HeldImage, ImageRecord
+from repro.image import BuildPlan, EngineInfo, HeldImage, ImageRecord, LayerCheck
 from repro.job import Job
 from repro.lock import BaseLock
 from repro.ports import OnLine
@@ -318,3 +318,25 @@ def test_a_record_that_cannot_be_read_means_build_again(tmp_path: Path, parts: P
     place.write_text('{"identity": 1}')
     nobody: Any = None
     assert held_record(plan, engine=nobody, cache=parts) is None
+
+
+@pytest.mark.engine
+def test_an_image_is_what_its_wheels_make(make_world: MakeWorld) -> None:
+    world = make_world(dockerfile=None)
+    record = world.build()
+
+    def check(record: ImageRecord) -> LayerCheck:
+        return check_image(
+            world.plan, record, engine=world.engine, cache=world.small.parts, progress=Listening()
+        )
+
+    found = check(record)
+    assert found.explained
+    assert found.files == found.identical + len({difference.path for difference in found.differences})
+    assert {difference.reason for difference in found.differences} == {"environment", "installer", "script"}
+    assert found.layer == record.identity.diff_ids[record.base_layers]
+    other = record.identity.model_copy(update={"diff_ids": record.identity.diff_ids[::-1]})
+    with pytest.raises(BuildError) as differs:
+        check(record.model_copy(update={"identity": other}))
+    assert differs.value.kind == "image-differs"
+    assert world.traces()[2] == []
