@@ -8,7 +8,6 @@ that says where to fetch from is read out of the files, so that it can be named.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,11 +22,11 @@ from repro.resolution import Inputs, WheelIndex
 from repro.resolve.compiled import pins
 from repro.resolve.foreign import is_foreign, read_foreign
 from repro.resolve.indexes import declared_indexes, index_name
+from repro.resolve.inputfiles import below, read_text, requirement_lines
 from repro.spec import IndexSpec
 
 __all__ = ["Asked", "read_inputs"]
 
-_COMMENT = re.compile(r"(^|\s+)#.*$")
 _HASH = re.compile(r"\s--hash[= ](\S+)")
 _VCS = re.compile(r"(?:[^@\s]+\s*@\s*)?(?:git|hg|svn|bzr)\+")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
@@ -81,7 +80,7 @@ class _Reader:
             self._foreign(path, place)
             return
         kept: list[str] = []
-        for number, line in _lines(_text(self.root, path, place)):
+        for number, line in requirement_lines(read_text(self.root, path, place)):
             # A blank line for each that was taken out, so that the resolver counts lines as the person does.
             kept += [""] * (number - 1 - len(kept))
             if line.startswith("-"):
@@ -92,7 +91,7 @@ class _Reader:
 
     def _foreign(self, path: str, place: str) -> None:
         """Take in another tool's lock: its pins, and every hash it allows."""
-        lock = read_foreign(_text(self.root, path, place), path=path, platform=self.platform)
+        lock = read_foreign(read_text(self.root, path, place), path=path, platform=self.platform)
         self.indexes += [index for index in lock.indexes(self.root) if index not in self.indexes]
         self.allowed |= {pin.name: pin.hashes for pin in lock.pins if pin.hashes}
         self.documents[path] = pins(lock.pins)
@@ -103,7 +102,7 @@ class _Reader:
         name, value = (match[1] or match[3], (match[2] or match[4] or "").strip()) if match else (line, "")
         name = _LONG.get(name, name)
         if name in ("--requirement", "--constraint"):
-            nested = _below(PurePosixPath(path).parent / value, here)
+            nested = below(PurePosixPath(path).parent / value, here)
             self.read(nested, here, constraint=constraint or name == "--constraint")
             return f"{'-c' if name == '--constraint' else '-r'} {value}"
         if name in ("--index-url", "--extra-index-url", "--find-links"):
@@ -207,59 +206,6 @@ def _check_url(name: str, url: str, here: str) -> None:
             where=here,
             remedy="take it out, and give it to pip in .netrc or a keyring",
         )
-
-
-def _below(path: PurePosixPath, here: str) -> str:
-    """Return a path below the project, without `.` and `..`."""
-    parts: list[str] = []
-    for part in path.parts:
-        if part == ".." and parts:
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    if path.is_absolute() or ".." in parts or not parts:
-        raise LockError(
-            "input-outside-project",
-            f"{path} lies outside the folder of repro.yaml",
-            where=here,
-            remedy="move the file into the project, so that whoever replays has it too",
-        )
-    return "/".join(parts)
-
-
-def _text(root: Path, path: str, place: str) -> str:
-    try:
-        data = (root / path).read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise LockError(
-            "input-missing", f"{path} is not there", where=place, remedy="write the file, or correct the name"
-        ) from None
-    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise LockError(
-            "requirement-malformed",
-            f"not UTF-8 at byte {error.start}",
-            where=path,
-            remedy="save the file as UTF-8",
-        ) from None
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield requirement lines with the number of their first line, continuations joined, comments gone."""
-    first, joined = 0, ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        first = first or number
-        bare = line.rstrip()
-        if bare.endswith("\\") and not bare.lstrip().startswith("#"):
-            joined += bare[:-1]
-            continue
-        if kept := _COMMENT.sub("", joined + line).strip():
-            yield first, " ".join(shlex.split(kept, posix=False)) if kept.startswith("-") else kept
-        first, joined = 0, ""
-    if kept := joined.strip():
-        yield first, kept
 
 
 def _warnings(reader: _Reader, inputs: Inputs) -> Iterator[str]:

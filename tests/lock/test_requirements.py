@@ -96,6 +96,8 @@ def test_case_b09_a_constraint_with_extras(case: Case) -> None:
         ("-r ../elsewhere.txt", "input-outside-project"),
         ("-r /etc/requirements.txt", "input-outside-project"),
         ("-r absent.txt", "input-missing"),
+        ('-r "absent', "input-missing"),
+        ("--", "requirement-option"),
     ],
 )
 def test_what_no_lock_can_hold_is_refused_by_name_and_place(tmp_path: Path, line: str, kind: str) -> None:

@@ -12,19 +12,15 @@ of `repro`. Lines on stdout that start with `@` are JSON events for the parent.
 
 from __future__ import annotations
 
-import errno
 import functools
-import hashlib
 import json
 import os
 import re
+import runpy
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 __all__ = ["Survey", "configure", "main"]
 
@@ -47,10 +43,6 @@ WHERE_TO_FETCH = frozenset(
     }
 )
 """The part of the machine's pip configuration that says where to fetch from. Nothing else is taken."""
-
-CHUNK = 1 << 20
-ATTEMPTS = 5
-WORKERS = 6
 
 
 def say(**event: Any) -> None:
@@ -325,14 +317,6 @@ def report_files(request: dict[str, Any], _survey: Survey) -> int:
     return pip(arguments)
 
 
-class _CannotResumeError(Exception):
-    """The server sends a file from its start only."""
-
-
-class _RefusedError(Exception):
-    """The server will not send the file, however often it is asked."""
-
-
 def locate_files(request: dict[str, Any], survey: Survey) -> int:
     """Look up, on the same indexes, where the locked wheels are served now."""
     from pip._internal.commands import create_command
@@ -347,63 +331,9 @@ def locate_files(request: dict[str, Any], survey: Survey) -> int:
     return 0
 
 
-def _read(stream: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: stream.read(CHUNK), b"")
-
-
-def _bodies(session: Any, url: str, start: int) -> Iterator[bytes]:
-    """Yield a file's bytes from `start` on. Raises OSError where the other side goes away."""
-    if url.startswith("file:"):
-        with Path(unquote(urlsplit(url).path)).open("rb") as stream:
-            stream.seek(start)
-            yield from _read(stream)
-        return
-    headers = {"Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with session.get(url, headers=headers, stream=True) as response:
-        if start and response.status_code in (200, 416):
-            raise _CannotResumeError
-        if 400 <= response.status_code < 500:
-            raise _RefusedError(f"{response.status_code} {response.reason}")
-        response.raise_for_status()
-        got, announced = 0, response.headers.get("Content-Length")
-        for chunk in response.iter_content(CHUNK):
-            got += len(chunk)
-            yield chunk
-        if announced is not None and got != int(announced):
-            raise ConnectionError(f"{got} bytes came of {announced}")
-
-
-def _fetch(session: Any, url: str, part: Path) -> str:
-    """Download to `part`, going on where an earlier attempt ended; return the SHA-256 of the whole."""
-    from pip._internal.exceptions import PipError
-
-    for attempt in range(1, ATTEMPTS + 1):
-        state = hashlib.sha256()
-        with part.open("a+b") as stream:
-            stream.seek(0)
-            for chunk in _read(stream):
-                state.update(chunk)
-            try:
-                for chunk in _bodies(session, url, stream.tell()):
-                    stream.write(chunk)
-                    state.update(chunk)
-                    say(bytes=len(chunk))
-                return state.hexdigest()
-            except _CannotResumeError:
-                stream.truncate(0)
-            except (OSError, PipError) as error:
-                if attempt == ATTEMPTS or getattr(error, "errno", None) == errno.ENOSPC:
-                    raise
-        time.sleep(0.2 * 2**attempt)
-    raise ConnectionError(f"{ATTEMPTS} attempts were not enough")
-
-
 def fetch_files(request: dict[str, Any], survey: Survey) -> int:
     """Download in parallel; say `done` or `failed` for each file."""
     from pip._internal.commands import create_command
-    from pip._internal.exceptions import PipError
 
     def session() -> Any:
         command: Any = create_command("install")
@@ -413,22 +343,13 @@ def fetch_files(request: dict[str, Any], survey: Survey) -> int:
         made.auth.index_urls = [*(made.auth.index_urls or []), *(index["url"] for index in survey.indexes)]
         return made
 
-    def work(files: Iterable[dict[str, Any]]) -> None:
-        own = session()
-        for file in files:
-            try:
-                say(done=file["part"], sha256=_fetch(own, file["url"], Path(file["part"])))
-            except (OSError, PipError, _RefusedError) as error:
-                say(failed=file["part"], why=str(error), errno=getattr(error, "errno", None))
-
-    files = iter(request["files"])
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for finished in as_completed([pool.submit(work, files) for _ in range(WORKERS)]):
-            finished.result()
+    # By path: nothing of this package is importable in here.
+    place = Path(__file__).with_name("transfer.py")
+    runpy.run_path(str(place))["fetch_all"](request["files"], session, say)
     return 0
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[[dict[str, Any], Survey], int]] = {
     "compile": compile_inputs,
     "fetch": fetch_files,
     "locate": locate_files,
