@@ -96,7 +96,8 @@ _TABLE: tuple[tuple[str, Make], ...] = (
         ),
     ),
     (
-        r"manifest unknown|manifest for .* not found|name unknown|repository .* not found",
+        r"manifest unknown|manifest for .* not found|name unknown|repository .* not found"
+        r"|failed to resolve source metadata.*: not found",
         lambda doing, _: BuildError(
             "base-gone",
             "the registry no longer has this image",

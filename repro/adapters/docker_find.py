@@ -11,6 +11,7 @@ from typing import Any
 
 import docker
 import requests
+from docker.auth import AuthConfig
 from docker.context import ContextAPI
 from docker.errors import DockerException
 
@@ -104,7 +105,7 @@ def _open(place: Place, environment: Mapping[str, str]) -> docker.DockerClient:
             client.close()
     # A build is not given registry credentials, and a broken helper must not stop it: the library asks
     # every helper before each build. What needs credentials passes them itself.
-    client.api.reload_config(dockercfg_path=f"{os.devnull}/none")
+    client.api._auth_configs = AuthConfig({})  # type: ignore[attr-defined]
     return client
 
 

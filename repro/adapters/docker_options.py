@@ -21,6 +21,9 @@ USER = 1000
 """User and group a job runs as where we are root."""
 
 
+_DEV = Path("/dev")
+
+
 def owner() -> str | None:
     """Name this process for good: boot, process namespace and id; None where the system does not say."""
     try:
@@ -31,7 +34,7 @@ def owner() -> str | None:
     return f"{boot}/{space}/{os.getpid()}"
 
 
-def _devices(accelerator: str, store: str, local: bool) -> dict[str, Any]:
+def _devices(accelerator: str, store: str) -> dict[str, Any]:
     """Flags that hand the accelerator in.
 
     Raises:
@@ -46,8 +49,8 @@ def _devices(accelerator: str, store: str, local: bool) -> dict[str, Any]:
             )
         return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
     if accelerator == "rocm":
-        nodes = [Path("/dev/kfd"), *sorted(Path("/dev/dri").glob("renderD*"))]
-        if local and not (nodes[0].exists() and len(nodes) > 1):
+        nodes = [_DEV / "kfd", *sorted((_DEV / "dri").glob("renderD*"))]
+        if not (nodes[0].exists() and len(nodes) > 1):
             raise HostError(
                 "device-absent",
                 "this machine has no AMD GPU that programs can use: /dev/kfd or /dev/dri/renderD* is missing",
@@ -71,14 +74,13 @@ def _user(rootless: bool) -> str:
     return f"{os.getuid()}:{os.getgid()}"
 
 
-def container_options(job: Job, *, store: str, rootless: bool, local: bool) -> dict[str, Any]:
+def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]:
     """Write a job as arguments of the SDK's `containers.create`.
 
     Args:
         job: what to run; its image is not looked at.
         store: of `EngineInfo`.
         rootless: whether the engine maps its root to us.
-        local: whether the engine is on this machine.
     """
     limits = job.limits
     options: dict[str, Any] = {
@@ -112,4 +114,4 @@ def container_options(job: Job, *, store: str, rootless: bool, local: bool) -> d
         options |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
     if limits.cpus is not None:
         options["nano_cpus"] = round(limits.cpus * 1e9)
-    return options | _devices(job.accelerator, store, local)
+    return options | _devices(job.accelerator, store)

@@ -83,9 +83,7 @@ class DockerRuntime:
                 where=job.image,
                 remedy="build it with `repro build`",
             )
-        options = container_options(
-            job, store=info.store, rootless=info.rootless, local=info.host.startswith("unix://")
-        )
+        options = container_options(job, store=info.store, rootless=info.rootless)
         if not info.rootless:
             _open_to_user(job.mounts)
         with sigterm_interrupts():
