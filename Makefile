@@ -22,14 +22,11 @@ demo: $(READY)  ## repro.yaml to a signed run, verified and replayed
 	@scripts/prepare
 	@scripts/demo
 
-test: $(READY)  ## lint, types, and every test but the slow ones
+test: lint  ## style, types, and every test but the slow ones
 	@scripts/prepare
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/pytest -m 'not slow'
 
-test-all: $(READY)  ## every test
+test-all: lint  ## style, types, and every test
 	@scripts/prepare
 	$(BIN)/pytest
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from parts import Parts
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.errors import EngineError
 from repro.image import HeldImage
+from tests.parts import Parts
 
 BASE = "repro-base:bookworm"
 ROOT = Path(__file__).parent.parent

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from parts import Parts
 
 from repro.adapters.host_runtime import HostRuntime
 from repro.errors import BuildError, HostError
 from repro.image import BuildPlan
 from repro.job import Job, JobResult, Mount
+from tests.parts import Parts
 
 ZERO = "sha256:" + "0" * 64
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_registry import FakeRegistry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from repro.adapters.basefinder import MachineBaseFinder
 from repro.adapters.reference import Reference, parse_reference
 from repro.adapters.registry_login import helper_problems, login
 from repro.errors import LockError, NetworkError
+from tests.adapters.fake_registry import FakeRegistry
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 DIGEST = "sha256:" + "5" * 64

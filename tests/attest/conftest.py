@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attest_world import World
+
+from tests.attest.attest_world import World
 
 
 @pytest.fixture

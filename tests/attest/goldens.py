@@ -12,12 +12,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from attest_world import World
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, derive_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from repro.adapters.keys import FileSigner
 from repro.attest.publickey import public_key
+from tests.attest.attest_world import World
 
 VERSION = "v1"
 FOLDER = Path(__file__).parent / "goldens" / VERSION

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from attest_world import World, new_signer, public_pem
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA1
@@ -22,6 +21,7 @@ from repro.bundle import PAYLOAD_TYPE
 from repro.cli.verifying import read_trust
 from repro.digest import canonical_json
 from repro.errors import TrustError
+from tests.attest.attest_world import World, new_signer, public_pem
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 BUNDLE = "train.sigstore.json"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attest_world import IMAGE_IDENTITY, SPEC, World, make_trace
 
 from repro.adapters.runfolder import DiskRunFolder
 from repro.digest import digest_bytes, pretty_json
 from repro.errors import EngineError, TrustError
 from repro.image import ImageIdentity
 from repro.lock import ArtifactLock, FileLock
+from tests.attest.attest_world import IMAGE_IDENTITY, SPEC, World, make_trace
 
 LOCK = "repro.lock"
 TRACE = "trace/full/rank-0.jsonl"

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from attest_world import World
 
 from repro.cli.verifying import read_trust
 from repro.digest import canonical_json, digest_bytes
 from repro.errors import SpecError, TrustError
+from tests.attest.attest_world import World
 
 
 def tree(change: Callable[[Any], object]) -> Callable[[World], None]:

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attest_world import World, public_pem
+
+from tests.attest.attest_world import World, public_pem
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attest_authority import DAY, SAN, Authority, TimeAuthority, clock, pem, uris
-from attest_world import World
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -21,6 +19,8 @@ from repro.attest.envelope import open_bundle, seal
 from repro.attest.outcome import Verification
 from repro.attest.publickey import public_key
 from repro.attest.sign import sign
+from tests.attest.attest_authority import DAY, SAN, Authority, TimeAuthority, clock, pem, uris
+from tests.attest.attest_world import World
 
 BUNDLE = "train.sigstore.json"
 

@@ -12,8 +12,6 @@ import os
 from typing import Any
 
 import pytest
-from attest_memory import MemoryFolder
-from attest_world import NOW, World
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +26,8 @@ from repro.digest import canonical_json
 from repro.errors import ReproError, SpecError, TrustError
 from repro.strictjson import loads
 from repro.trust import parse_policy
+from tests.attest.attest_memory import MemoryFolder
+from tests.attest.attest_world import NOW, World
 
 EXAMPLES = int(os.environ.get("REPRO_FUZZ_EXAMPLES", "150"))
 fuzz = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import goldens
 import pytest
-from attest_world import NOW
 
 from repro.adapters.runfolder import DiskRunFolder
 from repro.attest.envelope import open_bundle
 from repro.attest.sign import run_payload, sign
 from repro.attest.verify import verify
 from repro.cli.verifying import read_trust
+from tests.attest import goldens
+from tests.attest.attest_world import NOW
 
 VERSIONS = sorted(path.name for path in goldens.FOLDER.parent.iterdir())
 

@@ -9,13 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attest_world import World, new_signer, public_pem
-from cosign_tool import find_cosign
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from repro.adapters.cosignkey import seal_cosign_key
 from repro.adapters.keys import load_signer
 from repro.statement import REPLAY_TYPE, RUN_TYPE
+from tests.attest.attest_world import World, new_signer, public_pem
+from tests.attest.cosign_tool import find_cosign
 
 pytestmark = pytest.mark.interop
 

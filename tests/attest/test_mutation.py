@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from attest_memory import MemoryFolder
-from attest_world import NOW, World
 
 from repro.attest.envelope import open_bundle
 from repro.attest.keyring import Trust
 from repro.attest.verify import verify
 from repro.cli.verifying import read_trust
+from tests.attest.attest_memory import MemoryFolder
+from tests.attest.attest_world import NOW, World
 
 BUNDLE = "train.sigstore.json"
 FILES = (

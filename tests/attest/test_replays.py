@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attest_world import World, comparison
 
 from repro.attest.envelope import open_bundle
 from repro.digest import digest_bytes
 from repro.statement import Mismatch, ReplayEnvironment, parse_replay_statement
+from tests.attest.attest_world import World, comparison
 
 MISMATCH = comparison().model_copy(update={"first_mismatch": Mismatch(step=1, rank=0, what="loss")})
 

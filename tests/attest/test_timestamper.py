@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import rfc3161_client
-from attest_authority import Authority, TimeAuthority
 
 from repro.adapters.timestamper import HttpTimestamper
 from repro.errors import NetworkError, TrustError
+from tests.attest.attest_authority import Authority, TimeAuthority
 
 Answer = Callable[[bytes], tuple[int, bytes]]
 

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from attest_world import NOW, World, public_pem
 
 import repro
 from repro.digest import digest_bytes
 from repro.manifest import VerifiedManifest
 from repro.statement import parse_run_statement
+from tests.attest.attest_world import NOW, World, public_pem
 
 CHECKS = [
     "trust policy",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parts import Parts
-
 from repro.digest import digest_bytes
 from repro.lock import (
     AcceleratorLock,
@@ -17,6 +15,7 @@ from repro.lock import (
     Platform,
     SourceLock,
 )
+from tests.parts import Parts
 
 __all__ = ["ROOT", "Small", "any_base"]
 

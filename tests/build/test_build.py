@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from parts import Parts
-from small_project import Small, any_base
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_runtime import DockerRuntime
@@ -19,6 +17,8 @@ from repro.image import BuildPlan, EngineInfo, HeldImage, ImageRecord, LayerChec
 from repro.job import Job
 from repro.lock import BaseLock
 from repro.ports import OnLine
+from tests.build.small_project import Small, any_base
+from tests.parts import Parts
 
 
 class Listening:

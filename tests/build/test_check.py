@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parts import Parts
-from small_project import Small, any_base
 
 from repro.build.assemble import assemble_layer
 from repro.build.check import explain
@@ -21,6 +19,8 @@ from repro.build.plan import make_plan
 from repro.digest import digest_bytes
 from repro.errors import BuildError
 from repro.image import BuildPlan
+from tests.build.small_project import Small, any_base
+from tests.parts import Parts
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 
@@ -60,8 +60,8 @@ ELSEWHERE = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
-from parts import Parts
-from small_project import Small, any_base
+from tests.parts import Parts
+from tests.build.small_project import Small, any_base
 from repro.build.assemble import assemble_layer
 from repro.build.plan import make_plan
 from repro.digest import digest_stream

@@ -8,8 +8,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from parts import Parts
-from small_project import ROOT, Small, any_base
 
 from repro.build.context import check_inputs, context_chunks, installed_size
 from repro.build.oci import Layer, docker_archive, image_config, image_manifest
@@ -17,6 +15,8 @@ from repro.build.plan import EPOCH, make_plan, requirements_text
 from repro.digest import canonical_json, digest_bytes
 from repro.errors import BuildError
 from repro.image import BuildPlan
+from tests.build.small_project import ROOT, Small, any_base
+from tests.parts import Parts
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracegen import phase_of
 
 from repro.compare import compare
 from repro.tolerance import ToleranceSpec
 from repro.trace import Trace, hexed
 from repro.verdict import Comparability, Outcome
+from tests.compare.tracegen import phase_of
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 

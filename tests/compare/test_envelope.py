@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tracegen import Config, phase_of, ranks_of, trace_of
 
 from repro.compare import compare
 from repro.compare.envelope import Distances, Envelope, distances, judge_envelope, quantile
@@ -16,6 +15,7 @@ from repro.errors import CompareError
 from repro.tolerance import ToleranceSpec
 from repro.trace import Trace
 from repro.verdict import Comparability, Outcome, Verdict
+from tests.compare.tracegen import Config, phase_of, ranks_of, trace_of
 
 BASE = Config(steps=12, every=2)
 NOISE = 2.0**-23

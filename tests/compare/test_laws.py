@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import judge
-from tracegen import Config, Events, edited, fp, step_event, trace_of
 
 from repro.compare import compare
 from repro.tolerance import ToleranceSpec
 from repro.trace import Trace, encode_sketch, hexed, is_deterministic
 from repro.verdict import Outcome
+from tests.compare.reference import judge
+from tests.compare.tracegen import Config, Events, edited, fp, step_event, trace_of
 
 BASE = Config(steps=6, every=2, eval_every=2)
 BITWISE = ToleranceSpec()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tracegen import fp
 
 from repro.compare import localise
+from tests.compare.tracegen import fp
 
 FORWARD = [
     ("embed", "Embedding"),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recording import record, recorded_phase
 
 from repro.compare import compare
 from repro.tolerance import ToleranceSpec
 from repro.trace import Trace
 from repro.verdict import Comparability, Outcome, Verdict
+from tests.compare.recording import record, recorded_phase
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

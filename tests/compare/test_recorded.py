@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from recording import record, recorded_phase
 
 from repro.compare import compare, compare_resume, self_replay
 from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace
 from repro.verdict import Outcome, Verdict
+from tests.compare.recording import record, recorded_phase
 
 pytestmark = pytest.mark.torch
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracegen import Config, Events, digest, fp, phase_of, ranks_of, step_event
 
 from repro.compare import compare_resume
 from repro.compare.resumed import diagnose
 from repro.errors import CompareError
 from repro.trace import PhaseTrace, hexed
 from repro.verdict import Outcome
+from tests.compare.tracegen import Config, Events, digest, fp, phase_of, ranks_of, step_event
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 BASE = Config(steps=12, every=2, eval_every=4)

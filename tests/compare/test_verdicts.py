@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tracegen import Config, Events, edited, fp, phase_of, ranks_of, step_event, trace_of
 
 from repro.compare import compare, self_replay
 from repro.digest import pretty_json
@@ -17,6 +16,7 @@ from repro.strictjson import loads
 from repro.tolerance import ToleranceSpec
 from repro.trace import Trace, hexed
 from repro.verdict import Comparability, Outcome, Verdict
+from tests.compare.tracegen import Config, Events, edited, fp, phase_of, ranks_of, step_event, trace_of
 
 BASE = Config()
 BITWISE = ToleranceSpec()

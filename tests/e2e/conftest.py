@@ -7,9 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from e2e_world import ROOT, SMALL_SPEC, TINY_CHECKPOINT, TINY_STEPS, Signed, make_keys, replace_once, succeed
 
 from repro.image import HeldImage
+from tests.e2e.e2e_world import (
+    ROOT,
+    SMALL_SPEC,
+    TINY_CHECKPOINT,
+    TINY_STEPS,
+    Signed,
+    make_keys,
+    replace_once,
+    succeed,
+)
 
 MakeSmall = Callable[..., Path]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from e2e_world import ENTRY, make_keys, repro, succeed
 
 from repro.adapters.docker_engine import DockerEngine
+from tests.e2e.e2e_world import ENTRY, make_keys, repro, succeed
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 

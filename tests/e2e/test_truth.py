@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from e2e_world import Signed, replace_once, repro, succeed
+
+from tests.e2e.e2e_world import Signed, replace_once, repro, succeed
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.torch]
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from host_world import TEXTS, read_any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from repro.adapters.torchenv import read_collect_env, userspace_of_head
 from repro.digest import pretty_json
 from repro.host import HostFacts
 from repro.strictjson import loads
+from tests.host.host_world import TEXTS, read_any
 
 VERBATIM = frozenset(
     (

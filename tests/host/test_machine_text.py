@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import get_args
 
 from click.testing import CliRunner
-from host_world import read_fixture
 
 from repro.adapters.assemble import assemble
 from repro.cli.doctor import command
 from repro.doctor import examine
 from repro.host import Device, HostFacts, NoAnswerKind
 from repro.report.machine import finding_lines, machine_lines
+from tests.host.host_world import read_fixture
 
 PAGE = Path(__file__).parents[2] / "docs" / "host.md"
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from host_world import FIXTURES
 
 from repro.adapters import nvidia
 from repro.adapters.assemble import assemble
@@ -23,6 +22,7 @@ from repro.digest import pretty_json
 from repro.host import Device, HostFacts, NvidiaDriver
 from repro.image import EngineInfo
 from repro.strictjson import loads
+from tests.host.host_world import FIXTURES
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 MISMATCH = b"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 565.57\n"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_world import read_fixture
 
 from repro.adapters import amd, nvidia
 from repro.adapters.amd.kfd import read_topology
@@ -15,6 +14,7 @@ from repro.adapters.amd.values import gfx_of_number
 from repro.adapters.nvidia.branches import native_cuda
 from repro.adapters.torchenv import read_collect_env
 from repro.noun import Noun
+from tests.host.host_world import read_fixture
 
 
 def said(noun: Noun) -> dict[str, Any]:

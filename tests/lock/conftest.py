@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lock_world import CASES, Quiet, World, serve
 
 from repro.adapters.cache import FileCache, cache_folder
 from repro.adapters.pip import PipResolver
 from repro.adapters.pip.tools import Tools
 from repro.errors import LockError
+from tests.lock.lock_world import CASES, Quiet, World, serve
 
 
 @pytest.fixture

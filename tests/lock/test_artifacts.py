@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from lock_world import LINUX, OneBase, Quiet
 
 from repro.adapters.cache import FileCache
 from repro.adapters.pip import PipResolver
@@ -20,6 +19,7 @@ from repro.resolve import hold
 from repro.resolve.artifacts import Artifacts
 from repro.resolve.places import place_of
 from repro.spec import ArtifactSpec
+from tests.lock.lock_world import LINUX, OneBase, Quiet
 
 ANY = digest_bytes(b"")
 

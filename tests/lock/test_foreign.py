@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lock_world import LINUX, OneBase, Quiet, World
 
 from repro.adapters.pip import PipResolver
 from repro.digest import hex_of
@@ -18,6 +17,7 @@ from repro.resolve.foreign import is_foreign, read_foreign
 from repro.resolve.packages import lock_packages
 from repro.resolve.requirements import read_inputs
 from repro.spec import AcceleratorSpec
+from tests.lock.lock_world import LINUX, OneBase, Quiet, World
 
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 REGISTRY = 'source = { registry = "https://one.example/simple" }'

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from input_world import POINTER, Repo, Sites, serve_sites
-from lock_world import Quiet
 
 from repro.adapters.inputs.git import GitSource
 from repro.adapters.inputs.hub import HubSource, revision_kind
@@ -24,6 +22,8 @@ from repro.errors import LockError, NetworkError, ReproError
 from repro.ports import ArtifactSource
 from repro.resolution import Found, Reference
 from repro.resolve.files import hash_tree
+from tests.lock.input_world import POINTER, Repo, Sites, serve_sites
+from tests.lock.lock_world import Quiet
 
 Case = Callable[[str], Path]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lock_world import NoGit, OneBase, Quiet
 from packaging.pylock import Pylock
 
 from repro import strictjson
@@ -26,6 +25,7 @@ from repro.resolution import Found, Inputs, Reference, Resolution
 from repro.resolve import Freshness, LockResult, check, lock
 from repro.resolve.places import places
 from repro.spec import Spec
+from tests.lock.lock_world import NoGit, OneBase, Quiet
 
 
 @dataclass

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lock_world import LINUX
 
 from repro.errors import LockError
 from repro.resolution import Inputs
 from repro.resolve.requirements import read_inputs
 from repro.spec import IndexSpec
+from tests.lock.lock_world import LINUX
 
 Case = Callable[[str], Path]
 

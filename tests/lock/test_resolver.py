@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lock_world import LINUX, Quiet, World, wheel
 
 from repro.adapters.pip import PipResolver
 from repro.digest import digest_bytes
@@ -22,6 +21,7 @@ from repro.resolution import Resolution
 from repro.resolve.render import requirements_text
 from repro.resolve.requirements import read_inputs
 from repro.spec import IndexSpec
+from tests.lock.lock_world import LINUX, Quiet, World, wheel
 
 Resolve = Callable[..., Resolution]
 

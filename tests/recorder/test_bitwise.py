@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from recorder_world import Pair, of_kind, run_pair
 
 from repro.trace import unhex
+from tests.recorder.recorder_world import Pair, of_kind, run_pair
 
 pytestmark = pytest.mark.torch
 

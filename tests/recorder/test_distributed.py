@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorder_world import Pair, all_files, events, of_kind, run_pair
 
 from repro.trace import decode_sketch
+from tests.recorder.recorder_world import Pair, all_files, events, of_kind, run_pair
 
 pytestmark = pytest.mark.torch
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.recorder import fingerprint as kernels
 from repro.recorder import parts
+from tests.recorder import reference
 
 pytestmark = pytest.mark.torch
 

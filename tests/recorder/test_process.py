@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder_world import all_files, bare_environment, events, of_kind, only_trace, recorded_environment, run
+
+from tests.recorder.recorder_world import (
+    all_files,
+    bare_environment,
+    events,
+    of_kind,
+    only_trace,
+    recorded_environment,
+    run,
+)
 
 pytestmark = pytest.mark.torch
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_traces import replayed_trace, signed_trace
-from report_world import host, manifest, phase, verdict, verification
-from test_page import hostile_page
 
 from repro.report.page import html_page
 from repro.report.replayed import Replayed
 from repro.userspace import Userspace
+from tests.report.report_traces import replayed_trace, signed_trace
+from tests.report.report_world import host, manifest, phase, verdict, verification
+from tests.report.test_page import hostile_page
 
 pytestmark = pytest.mark.interop
 

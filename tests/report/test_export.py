@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner, Result
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from report_world import HOSTILE, artifact, host, lock, manifest, sha, verdict
 
 from repro.cli.export import command
 from repro.digest import Digest, digest_bytes, hex_of, pretty_json
@@ -19,6 +18,7 @@ from repro.report.export.cyclonedx import cyclonedx_json
 from repro.report.export.result import result_statement
 from repro.report.export.slsa import slsa_statement
 from repro.verdict import Compared, Outcome
+from tests.report.report_world import HOSTILE, artifact, host, lock, manifest, sha, verdict
 
 GOLDEN = Path(__file__).parent.parent / "attest" / "goldens" / "v1"
 DIGEST = Digest(sha("manifest"))

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from report_world import HOSTILE, verdict, verification
-
 from repro.compare.repeat import DEVIATIONS
 from repro.report.junit import junit_xml
 from repro.report.replayed import Replayed
 from repro.verdict import Compared, Outcome, Verdict
+from tests.report.report_world import HOSTILE, verdict, verification
 
 
 def parsed(*verdicts: Verdict, checked: bool = True, rejected: bool = False) -> ElementTree.Element:

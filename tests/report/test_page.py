@@ -4,8 +4,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from report_traces import replayed_trace, signed_trace
-from report_world import HOSTILE, host, manifest, phase, verdict, verification
 
 from repro.host import OsFacts
 from repro.report.markup import Html, tag
@@ -14,6 +12,8 @@ from repro.report.replayed import Replayed
 from repro.tolerance import Bound, ToleranceSpec
 from repro.userspace import Userspace
 from repro.verdict import Deviation, Explanation, Outcome
+from tests.report.report_traces import replayed_trace, signed_trace
+from tests.report.report_world import HOSTILE, host, manifest, phase, verdict, verification
 
 KNOWN = {
     "a", "article", "b", "body", "code", "details", "div", "figcaption", "figure", "footer", "h1",

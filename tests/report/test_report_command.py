@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
-from report_traces import events
-from report_world import host, lock, manifest, phase, verdict
 
 from repro.cli.report import command
 from repro.digest import digest_bytes, pretty_json
@@ -18,6 +16,8 @@ from repro.lock import FileLock
 from repro.manifest import PhaseRecord
 from repro.trace import write_line
 from repro.verdict import Outcome
+from tests.report.report_traces import events
+from tests.report.report_world import host, lock, manifest, phase, verdict
 
 GOLDEN = Path(__file__).parent.parent / "attest" / "goldens" / "v1"
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_traces import phase_trace, rank_file
 
 from repro.errors import TraceError
 from repro.report.series import Curve, difference, phase_series
 from repro.tolerance import Bound
 from repro.trace import PhaseTrace, hexed, write_line
+from tests.report.report_traces import phase_trace, rank_file
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.integers(2, 40))

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from report_world import HOSTILE, host, manifest, verdict, verification
-
 from repro.report.markdown import code, escaped
 from repro.report.summary import summary_markdown
 from repro.userspace import Userspace
 from repro.verdict import Explanation, Outcome
+from tests.report.report_world import HOSTILE, host, manifest, verdict, verification
 
 
 def first_words(text: str) -> str:
