@@ -1,6 +1,6 @@
 """Write the signed run that later versions must still verify.
 
-    python tests/attest/goldens.py
+    python -m tests.attest.goldens
 
 A folder that belongs to a released version is never written again: change
 VERSION with the format.
