@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,18 +13,39 @@ from typing import Any, NamedTuple
 
 from .guard import unseen
 
-__all__ = ["use", "wrap"]
+__all__ = ["use", "wait", "wrap"]
 
 Sink = Callable[[str, str, Any, "int | None", float], Any]
+_Find = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
 
 _sink: list[Sink] = []
-_busy: list[Callable[[], bool]] = []
+_unfinished: list[Any] = []
+"""What writers in the background promise."""
+_starting: list[str] = []
+"""Writers that are about to promise something."""
 
 
-def use(sink: Sink, busy: Callable[[], bool]) -> None:
-    """Say where to report to, and how to know that the recorder itself is at work."""
-    _sink.append(sink)
-    _busy.append(busy)
+class _Inner(threading.local):
+    """What this thread is doing."""
+
+    outer: str | None = None
+    """The function it is in, if any: writers may use each other."""
+    content: Any = None
+    """What that function was found to write or read."""
+
+
+_inner = _Inner()
+
+
+def use(sink: Sink) -> None:
+    """Say where to report each checkpoint: kind, function, content, bytes, seconds."""
+    _sink[:] = [sink]
+
+
+def wait() -> None:
+    """Wait for checkpoints that are still being written in the background."""
+    while _unfinished:
+        _unfinished.pop().result()
 
 
 class _Api(NamedTuple):
@@ -30,26 +53,27 @@ class _Api(NamedTuple):
     name: str
     kind: str
     """`save` or `load`."""
-    value: Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
+    content: _Find
     """Finds the content among positional arguments, keyword arguments and result."""
     place: int | None
     """Position of the file among the arguments, or None where it is none."""
 
 
-def _argument(at: int, name: str) -> Callable[[tuple[Any, ...], dict[str, Any], Any], Any]:
+def _argument(at: int, name: str) -> _Find:
     return lambda args, kwargs, _: args[at] if len(args) > at else kwargs.get(name)
 
 
-def _result() -> Callable[[tuple[Any, ...], dict[str, Any], Any], Any]:
+def _result() -> _Find:
     return lambda _, __, result: result
 
 
+_DISTRIBUTED = "torch.distributed.checkpoint"
 _APIS = (
     _Api("torch", "save", "save", _argument(0, "obj"), 1),
     _Api("torch", "load", "load", _result(), 0),
-    _Api("torch.distributed.checkpoint", "save", "save", _argument(0, "state_dict"), None),
-    _Api("torch.distributed.checkpoint", "async_save", "save", _argument(0, "state_dict"), None),
-    _Api("torch.distributed.checkpoint", "load", "load", _argument(0, "state_dict"), None),
+    _Api(_DISTRIBUTED, "save", "save", _argument(0, "state_dict"), None),
+    _Api(_DISTRIBUTED, "async_save", "save", _argument(0, "state_dict"), None),
+    _Api(_DISTRIBUTED, "load", "load", _argument(0, "state_dict"), None),
     _Api("safetensors.torch", "save_file", "save", _argument(0, "tensors"), 1),
     _Api("safetensors.torch", "load_file", "load", _result(), 0),
 )
@@ -59,21 +83,58 @@ def wrap(module: Any) -> None:
     """Wrap every known function of a module that was just imported."""
     for api in _APIS:
         if api.module == module.__name__ and hasattr(module, api.name):
-            setattr(module, api.name, _wrapped(api, getattr(module, api.name)))
+            _replace(module, api.name, functools.partial(_report, api))
+    if module.__name__ == _DISTRIBUTED:
+        # Objects with a state_dict method are resolved between the public function and these.
+        for part, name in (
+            ("state_dict_saver", "_save_state_dict"),
+            ("state_dict_loader", "_load_state_dict"),
+        ):
+            if hasattr(getattr(module, part, None), name):
+                _replace(getattr(module, part), name, _keep)
 
 
-def _wrapped(api: _Api, original: Callable[..., Any]) -> Callable[..., Any]:
+def _replace(module: Any, name: str, around: Callable[..., Any]) -> None:
+    original = getattr(module, name)
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        started = time.perf_counter()
+        return around(original, *args, **kwargs)
+
+    for owner in (module, sys.modules.get(original.__module__)):
+        if owner is not None and getattr(owner, name, None) is original:
+            setattr(owner, name, unseen(call))
+
+
+def _keep(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if _inner.outer is not None:
+        _inner.content = args[0] if args else kwargs.get("state_dict")
+    return original(*args, **kwargs)
+
+
+def _in_background() -> bool:
+    """Say whether this is a helper thread of a writer that is not done."""
+    _unfinished[:] = [writing for writing in _unfinished if not writing.done()]
+    return bool(_unfinished or _starting) and threading.current_thread() is not threading.main_thread()
+
+
+def _report(api: _Api, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if _inner.outer is not None or _in_background():
+        return original(*args, **kwargs)
+    _inner.outer, _inner.content = api.name, None
+    _starting.append(api.name)
+    started = time.perf_counter()
+    try:
         result = original(*args, **kwargs)
         seconds = time.perf_counter() - started
-        if not _busy[0]():
-            content = api.value(args, kwargs, result)
-            _sink[0](api.kind, f"{api.module}.{api.name}", content, _size(api, args, kwargs), seconds)
-        return result
-
-    return unseen(call)
+        content = _inner.content if _inner.content is not None else api.content(args, kwargs, result)
+        if api.name == "async_save":
+            _unfinished.append(getattr(result, "upload_completion", result))
+    finally:
+        _starting.pop()
+        _inner.outer = _inner.content = None
+    _sink[0](api.kind, f"{api.module}.{api.name}", content, _size(api, args, kwargs), seconds)
+    return result
 
 
 def _size(api: _Api, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:

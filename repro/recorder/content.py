@@ -63,6 +63,9 @@ def _walk_container(value: Any, path: str, tensors: dict[str, Tensor], above: se
         return _walk(item, f"{path}/{key}" if path else str(key), tensors, above)
 
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, torch.nn.Module):
+        found = [*value.named_parameters(), *value.named_buffers()]
+        return [kind, [[name, inner(name, tensor)] for name, tensor in found]]
     if isinstance(value, Mapping):
         return [kind, [[f"{type(key).__name__}:{key}", inner(key, item)] for key, item in value.items()]]
     if isinstance(value, (list, tuple)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from typing import Any
 
@@ -92,6 +93,19 @@ def _probe() -> dict[str, str]:
 
 _RECORDER = digest()
 
+_SECRET = re.compile(r"(?i)token|secret|passw|credential|api[_-]?key")
+
+
+def _words() -> list[str]:
+    """The command line, without what an option for a secret says."""
+    words, hide = [], False
+    for word in getattr(sys, "argv", []):
+        option, equals, _ = word.partition("=")
+        secret = word.startswith("-") and _SECRET.search(option) is not None
+        words.append("[hidden]" if hide else f"{option}=[hidden]" if secret and equals else word)
+        hide = secret and not equals
+    return words
+
 
 def head(settings: Settings) -> dict[str, Any]:
     """Describe this process as it is now."""
@@ -105,7 +119,7 @@ def head(settings: Settings) -> dict[str, Any]:
         "recorder": _RECORDER,
         "nonce": settings.nonce,
         "pid": os.getpid(),
-        "argv": list(getattr(sys, "argv", [])),
+        "argv": _words(),
         "python": sys.version.split()[0],
         "every": settings.every,
         "level": settings.level,

@@ -12,7 +12,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["BUCKETS", "digest", "digest_at", "digest_rows", "sketch", "sketch_at", "sketch_rows", "words"]
+__all__ = [
+    "BUCKETS",
+    "at_once",
+    "digest",
+    "digest_at",
+    "digest_rows",
+    "sketch",
+    "sketch_at",
+    "sketch_rows",
+    "words",
+]
 
 BUCKETS = 64
 BLOCK = 65536
@@ -84,8 +94,29 @@ def _lane_weights(device: torch.device) -> tuple[Tensor, ...]:
     return _tables[key]
 
 
-def _block_weights(first: int, last: int) -> tuple[Tensor, ...]:
-    return tuple(_hash(stream, first, last) | 1 for stream in _BLOCK_WEIGHTS)
+def _upto(blocks: int) -> int:
+    """Blocks a table is made for: a power of two, so that few tables are made."""
+    return max(64, 1 << max(0, blocks - 1).bit_length())
+
+
+def _block_weights(first: int, last: int, device: torch.device) -> list[Tensor]:
+    """Digest weights of the blocks [first, last), per lane of the digest."""
+    key = ("block weights", _upto(last), device)
+    if key not in _tables:
+        made = [(_hash(stream, 0, _upto(last)) | 1).to(device) for stream in _BLOCK_WEIGHTS]
+        _tables[key] = tuple(made)
+    return [table[first:last] for table in _tables[key]]
+
+
+def _turns(first: int, last: int, buckets: int, device: torch.device) -> list[Tensor]:
+    """Of the blocks [first, last): which bucket each bucket takes its sum from, and the block's sign."""
+    key = ("turns", _upto(last), buckets, device)
+    if key not in _tables:
+        rotation = _hash(_ROTATE, 0, _upto(last)) & (buckets - 1)
+        source = torch.arange(buckets, dtype=torch.int64, device="cpu")[None, :] - rotation[:, None]
+        sign = _signs(_BLOCK_SIGN, 0, _upto(last), torch.float64)[:, None]
+        _tables[key] = (source & (buckets - 1)).to(device), sign.to(device)
+    return [table[first:last] for table in _tables[key]]
 
 
 def block_size(numel: int, buckets: int = BUCKETS) -> int:
@@ -93,9 +124,14 @@ def block_size(numel: int, buckets: int = BUCKETS) -> int:
     return max(buckets, min(BLOCK, 1 << max(0, numel - 1).bit_length()))
 
 
+def at_once(device: torch.device) -> int:
+    """Elements that one kernel should take on a device."""
+    return _HOST_ELEMENTS if device.type == "cpu" else _DEVICE_ELEMENTS
+
+
 def _chunks(start: int, stop: int, block: int, device: torch.device) -> Iterator[tuple[int, int, int, int]]:
     """Cut positions [start, stop) into runs of whole blocks: first block, blocks, first and last position."""
-    most = (_HOST_ELEMENTS if device.type == "cpu" else _DEVICE_ELEMENTS) // block
+    most = at_once(device) // block
     first, end = start // block, -(-stop // block)
     while first < end:
         count = min(most, end - first)
@@ -133,16 +169,6 @@ def _bucket_sums(grid: Tensor, buckets: int) -> Tensor:
     return ordered.view(rows, buckets, block // buckets).sum(-1, dtype=torch.float64)
 
 
-def _turn(sums: Tensor, first: int, buckets: int) -> Tensor:
-    """Apply block sign and rotation to the rows, which are the blocks from `first` on."""
-    last = first + sums.shape[0]
-    sign = _signs(_BLOCK_SIGN, first, last, torch.float64)
-    rotation = _hash(_ROTATE, first, last) & (buckets - 1)
-    source = torch.arange(buckets, dtype=torch.int64, device="cpu")[None, :] - rotation[:, None]
-    turned = sums.gather(1, (source & (buckets - 1)).to(sums.device))
-    return turned.mul_(sign.to(sums.device)[:, None])
-
-
 def sketch(values: Tensor, numel: int, offset: int = 0, buckets: int = BUCKETS) -> Tensor:
     """Sketch of a run of a tensor's elements.
 
@@ -155,13 +181,17 @@ def sketch(values: Tensor, numel: int, offset: int = 0, buckets: int = BUCKETS) 
     Returns:
         float64 [buckets] on the device of `values`.
     """
-    total = torch.zeros(buckets, dtype=torch.float64, device=values.device)
+    if not values.numel():
+        return torch.zeros(buckets, dtype=torch.float64, device=values.device)
     block = block_size(numel, buckets)
+    rows = []
     for first, count, low, high in _chunks(offset, offset + values.numel(), block, values.device):
         part = values[low - offset : high - offset]
-        sums = _bucket_sums(_grid(part, first, count, block, low, _wide(values.dtype)), buckets)
-        total += _turn(sums, first, buckets).sum(0)
-    return total
+        rows.append(_bucket_sums(_grid(part, first, count, block, low, _wide(values.dtype)), buckets))
+    sums = torch.cat(rows)
+    start = offset // block
+    source, sign = _turns(start, start + sums.shape[0], buckets, values.device)
+    return sums.gather(1, source).mul_(sign).sum(0)
 
 
 def sketch_rows(rows: Tensor, buckets: int = BUCKETS) -> Tensor:
@@ -171,8 +201,8 @@ def sketch_rows(rows: Tensor, buckets: int = BUCKETS) -> Tensor:
     grid = torch.zeros((count, block), dtype=_wide(rows.dtype), device=rows.device)
     grid[:, :numel] = rows
     sums = _bucket_sums(grid, buckets)
-    rotation = int(_hash(_ROTATE, 0, 1)) & (buckets - 1)
-    return sums.roll(rotation, 1).mul_(float(_signs(_BLOCK_SIGN, 0, 1, torch.float64)))
+    source, sign = _turns(0, 1, buckets, rows.device)
+    return sums.gather(1, source.expand(count, -1)).mul_(sign)
 
 
 def sketch_at(values: Tensor, index: Tensor, numel: int, buckets: int = BUCKETS) -> Tensor:
@@ -216,14 +246,18 @@ def digest(values: Tensor, offset: int = 0) -> Tensor:
     """
     read, parts = words(values)
     start = offset * parts
-    total = torch.zeros(2, dtype=torch.int64, device=values.device)
+    if not read.numel():
+        return torch.zeros(2, dtype=torch.int64, device=values.device)
     lanes = _lane_weights(values.device)
+    rows: list[list[Tensor]] = [[], []]
     for first, count, low, high in _chunks(start, start + read.numel(), BLOCK, values.device):
         grid = _grid(read[low - start : high - start], first, count, BLOCK, low, torch.int64)
-        blocks = _block_weights(first, first + count)
-        sums = [_weighted(grid, lane) for lane in lanes]
-        total += torch.stack([(s * b.to(s.device)).sum() for s, b in zip(sums, blocks, strict=True)])
-    return total
+        for sums, lane in zip(rows, lanes, strict=True):
+            sums.append(_weighted(grid, lane))
+    begin = start // BLOCK
+    end = -(-(start + read.numel()) // BLOCK)
+    blocks = _block_weights(begin, end, values.device)
+    return torch.stack([(torch.cat(sums) * b).sum() for sums, b in zip(rows, blocks, strict=True)])
 
 
 def digest_rows(rows: Tensor) -> Tensor:
@@ -231,7 +265,7 @@ def digest_rows(rows: Tensor) -> Tensor:
     read, _ = words(rows)
     wide = read.to(torch.int64)
     size = wide.shape[1]
-    blocks = [int(weight) for weight in _block_weights(0, 1)]
+    blocks = _block_weights(0, 1, rows.device)
     lanes = _lane_weights(rows.device)
     return torch.stack([_weighted(wide, lane[:size]) * b for lane, b in zip(lanes, blocks, strict=True)], 1)
 
@@ -244,5 +278,5 @@ def digest_at(values: Tensor, index: Tensor) -> Tensor:
     last = int(at.max()) // BLOCK + 1 if at.numel() else 1
     block, lane = at // BLOCK, at % BLOCK
     wide = read.to(torch.int64)
-    pairs = zip(_lane_weights(values.device), _block_weights(0, last), strict=True)
-    return torch.stack([(weights[lane] * b.to(values.device)[block] * wide).sum() for weights, b in pairs])
+    pairs = zip(_lane_weights(values.device), _block_weights(0, last, values.device), strict=True)
+    return torch.stack([(weights[lane] * b[block] * wide).sum() for weights, b in pairs])

@@ -14,7 +14,19 @@ from typing import Any
 
 import torch
 
-__all__ = ["Guard", "in_backward", "unseen"]
+__all__ = ["Guard", "Leave", "in_backward", "unseen"]
+
+
+class Leave(Exception):  # noqa: N818 - no error
+    """Raised by work after which the process is to end.
+
+    Args:
+        action: ends it; called without the recorder's lock, which other threads may wait for.
+    """
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action = action
 
 
 def in_backward() -> bool:
@@ -62,11 +74,6 @@ class Guard:
         """Forget locks that other threads of the parent may have held."""
         self._lock = threading.RLock()
 
-    @property
-    def busy(self) -> bool:
-        """Whether this thread is in recorder work."""
-        return bool(getattr(self._local, "busy", False))
-
     def __call__(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap work; the wrapped function returns None where it failed or was not run."""
 
@@ -77,17 +84,20 @@ class Guard:
             self._local.busy = True
             started = time.perf_counter()
             grad = torch.is_grad_enabled()
+            leave = None
             try:
                 torch._C._set_grad_enabled(False)
                 with self._lock, torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
                     return _without_modes(work, args, kwargs)
+            except Leave as wish:
+                leave = wish.action
             except Exception as error:  # noqa: BLE001 - recording must never stop the program
                 self._report(work.__name__, error)
-                return None
             finally:
                 torch._C._set_grad_enabled(grad)
                 self.seconds += time.perf_counter() - started
                 self._local.busy = False
+            return leave() if leave is not None else None
 
         return unseen(run, recursive=True)
 

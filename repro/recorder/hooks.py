@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,7 @@ class _Installed:
             session.before_step,
             session.checkpoint,
             session.enter_forward,
+            session.failed,
             session.finish,
             session.imported,
             session.leave_forward,
@@ -232,6 +234,31 @@ def _stay_unannounced() -> None:
         module._has_any_global_hook = unseen(_has_any_global_hook)
 
 
+def _name_operations(failed: Callable[[str, str], None], level: str) -> None:
+    """Record which operation had no form that repeats: strict mode raises an error, warn mode a warning."""
+
+    def note(said: object) -> None:
+        if "deterministic" in str(said):
+            failed("determinism", str(said))
+
+    hook = sys.excepthook
+
+    def excepthook(kind: Any, error: BaseException, trace: Any) -> None:
+        note(error)
+        hook(kind, error, trace)
+
+    show = warnings.showwarning
+
+    def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
+        note(message)
+        show(message, *args, **kwargs)
+
+    if level == "strict":
+        sys.excepthook = excepthook
+    elif level == "warn":
+        warnings.showwarning = showwarning
+
+
 def _after_fork() -> None:
     here = _here()
     here.guard.after_fork()
@@ -262,7 +289,8 @@ def install(module: Any, settings: Settings) -> None:
     _wrap_backward()
     _wrap_scaler()
     _wrap_loader()
-    checkpoints.use(here.checkpoint, lambda: here.guard.busy)
+    checkpoints.use(here.checkpoint)
     checkpoints.wrap(module)
     os.register_at_fork(after_in_child=_after_fork)
     _wrap_exits(here.finish)
+    _name_operations(here.failed, settings.level)

@@ -162,7 +162,11 @@ def _batches(parts: Sequence[Part], members: Iterable[int]) -> tuple[list[list[i
             groups.setdefault((values.device, values.dtype, values.numel()), []).append(at)
         else:
             single.append(at)
-    return list(groups.values()), single
+    batches = []
+    for (device, _, numel), alike in groups.items():
+        rows = max(1, kernels.at_once(device) // max(numel, kernels.BUCKETS))
+        batches += [alike[at : at + rows] for at in range(0, len(alike), rows)]
+    return batches, single
 
 
 def _gathered(pieces: list[tuple[list[int], Tensor]]) -> tuple[list[int], Tensor]:

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from . import facts
+from . import checkpoints, facts
 from .content import rest_digest, tensors_in, walk
 from .emit import Writer, hexed
 from .evaluation import Evaluation, root_form
-from .guard import Guard, in_backward
+from .guard import Guard, Leave, in_backward
 from .measure import memory, rng
 from .optimizers import Known, Optimizers
 from .parts import Later, fingerprints, short_forms
@@ -269,13 +269,8 @@ class Session:
             return
         try:
             self.finish(stopped=True)
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            if "multiprocessing" in sys.modules:
-                for child in sys.modules["multiprocessing"].active_children():
-                    child.terminate()
         finally:
-            os._exit(0)
+            raise Leave(_leave)
 
     def _show_model(self, event: dict[str, Any] | None) -> None:
         if event is not None:
@@ -340,7 +335,7 @@ class Session:
         self._writer.write({"ev": "time", "what": "import", "s": hexed(seconds)})
 
     def failed(self, where: str, message: str) -> None:
-        """Something the recorder wanted to do failed."""
+        """Something failed that is not the program's own doing."""
         self._writer.write({"ev": "err", "where": where, "message": message})
 
     def finish(self, *, stopped: bool = False) -> None:
@@ -360,6 +355,19 @@ class Session:
             event["stopped"] = True
         self._write(event)
         self._writer.sync()
+
+
+def _leave() -> None:
+    """End the process as if it had done its work, once nothing is being written any more."""
+    try:
+        checkpoints.wait()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        if "multiprocessing" in sys.modules:
+            for child in sys.modules["multiprocessing"].active_children():
+                child.terminate()
+    finally:
+        os._exit(0)
 
 
 def _merged(prints: Mapping[int, Later[Prints]]) -> Prints:
