@@ -89,7 +89,7 @@ def read_lines(target: Path, candidate: Path, ranks: int) -> str:
 
 
 def measured(work: Callable[[Path, Path, int], str], *arguments: Any) -> tuple[float, int, str]:
-    """Run in a process of its own; return processor seconds, peak bytes beyond its start, and what it said."""
+    """Run in a process of its own; return processor seconds, peak bytes above its start, what it said."""
     receive, send = multiprocessing.Pipe(duplex=False)
 
     def child() -> None:
@@ -137,8 +137,8 @@ def main() -> None:
                         "peak_bytes": peak,
                     }
                 )
-                row = f"{steps:>9} {options.ranks:>5} {size:>8.0f} {name:<22} {seconds:>8.2f} {peak / 1e6:>8.1f}"
-                print(f"{row}  {said[:60]}", flush=True)
+                row = f"{steps:>9} {options.ranks:>5} {size:>8.0f} {name:<22} {seconds:>8.2f}"
+                print(f"{row} {peak / 1e6:>8.1f}  {said[:60]}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"python": sys.version.split()[0], "rows": rows}, indent=2) + "\n")
 

@@ -16,7 +16,7 @@ from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace, hexed
 from repro.verdict import Deviation, EnvelopeSummary, Kind, Outcome, TensorRatio, Verdict
 
-__all__ = ["MIN_RUNS", "NEEDED_KINDS", "PROBE", "calibrated", "is_ordinary"]
+__all__ = ["MIN_RUNS", "NEEDED_KINDS", "PROBE", "Pair", "calibrated", "is_ordinary", "opinion"]
 
 PROBE = "probe/"
 MIN_RUNS = 7
@@ -164,6 +164,22 @@ def calibrated(
         )
         return _cannot("beyond-horizon", sentence, common)
     return _within(_summary(*decided[0], tolerance.factor), common)
+
+
+def opinion(
+    target: Trace, pairs: Sequence[Pair], tolerance: ToleranceSpec
+) -> tuple[EnvelopeSummary, str] | None:
+    """Say what the calibrated test makes of bits that differ on an equal stack; None without calibration."""
+    tests = [test for test in _tests(target, pairs) if not test.prefix and test.lacks() is None]
+    if not tests:
+        return None
+    found = tests[0].judge(float.fromhex(tolerance.factor))
+    if found.horizon < MIN_HORIZON:
+        return None
+    largest = amount(max(found.statistic, found.loss_statistic, found.gradient_statistic))
+    guess = "a kernel that is not deterministic" if found.exceeded is None else "another computation"
+    note = f"It is {largest} times as far away as harmless variants are: this looks like {guess}."
+    return _summary(tests[0], found, tolerance.factor), note
 
 
 def _cannot(kind: Kind, sentence: str, common: Mapping[str, Any]) -> Verdict:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from repro.compare.calibration import Pair, calibrated
+from repro.compare.calibration import Pair, calibrated, opinion
 from repro.compare.environment import device_rng
 from repro.compare.evidence import Item
+from repro.compare.repeat import self_replay
 from repro.compare.walk import Walk
 from repro.compare.words import diverged, place, what
 from repro.tolerance import MEASURED, Rule, ToleranceSpec
@@ -42,7 +43,8 @@ class Case:
             return self._cannot("did-not-run", "Cannot tell: the candidate did not come to its first step.")
         if group := evidence.fails.first_group():
             sentence = diverged(group, ranks=self.walk.ranks)
-            return self._at(Outcome.DIVERGED, group, evidence.fails.sorted(), sentence)
+            verdict = self._at(Outcome.DIVERGED, group, evidence.fails.sorted(), sentence)
+            return self._with_opinions(verdict) if verdict.layer == "bitwise" else verdict
         if group := evidence.untold.first_group():
             return self._untold(group)
         if evidence.holds.items or evidence.waived_results:
@@ -111,6 +113,22 @@ class Case:
             "deviations": tuple(item.deviation() for item in items),
             "growth": self.walk.evidence.growth.growth(),
         }
+
+    def _with_opinions(self, verdict: Verdict) -> Verdict:
+        """Add what the calibration says of other bits, and whether the candidate repeats its own."""
+        update: dict[str, Any] = {}
+        notes = list(verdict.notes)
+        if (judged := opinion(self.target, self.pairs, self.tolerance)) is not None:
+            update["envelope"] = judged[0]
+            notes.append(judged[1])
+        phases = {phase.name: phase for _, phase in self.pairs}
+        if "full" in phases and "interrupted" in phases:
+            again = self_replay(phases["full"], phases["interrupted"])
+            if again.outcome == Outcome.BITWISE:
+                notes.append("The candidate repeats its own first steps to the bit.")
+            else:
+                notes.append(f"The candidate does not repeat itself either. {again.sentence}")
+        return verdict.model_copy(update={**update, "notes": tuple(notes)})
 
     def _untold(self, group: list[Item]) -> Verdict:
         words = f"{self._place(group[0])}, {what(group)}"

@@ -23,6 +23,7 @@ _VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err
 _USUAL_VOLATILE = (b'{"data_wait_s"', b'{"allocated_peak_bytes"', b'{"ev":"time"', b'{"ev":"mem"')
 STEP = (b'{"ev":"step"', b'{"boundary":1,"ev":"step"')
 _FINITE_GRADIENTS = b'{"ev":"step","grad_norm":"0x'
+"""A norm of all gradients that is finite speaks for each: only what comes after them can be a NaN or inf."""
 
 
 @dataclass(slots=True)
@@ -84,17 +85,6 @@ def _number(line: bytes) -> int:
     return number
 
 
-def _finite(line: bytes) -> bool:
-    """Say whether a line surely holds no NaN and no inf; losses, gradients and parameters of a step count.
-
-    A norm of all gradients that is finite speaks for each of them, so that of the usual line only what comes
-    after the gradients is searched.
-    """
-    if line.startswith(_FINITE_GRADIENTS):
-        line = line.rpartition(b'"loss":[')[2]
-    return b'nan"' not in line and b'inf"' not in line
-
-
 def _to_step(first: bytes, rest: Iterator[bytes]) -> tuple[bytes, ...]:
     """Collect lines up to the end of the step, or of the file. A last line that was cut off is left out."""
     lines = [first] if first else []
@@ -125,8 +115,13 @@ def differing_groups(target: Iterable[bytes], candidate: Iterable[bytes], tally:
             elif _VOLATILE(y):
                 y = next(b, b"")
         if x == y:
-            equal_steps += x.startswith(STEP)
-            if _finite(x) or _VOLATILE(x):
+            if x.startswith(_FINITE_GRADIENTS):
+                equal_steps += 1
+                searched = x.rpartition(b'"loss":[')[2]
+            else:
+                equal_steps += x.startswith(STEP)
+                searched = x
+            if (b'nan"' not in searched and b'inf"' not in searched) or _VOLATILE(x):
                 continue
             last = _number(x) if x.startswith(STEP) else last
             yield Group(last, (x,), (y,))

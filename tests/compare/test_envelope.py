@@ -162,6 +162,22 @@ def test_the_probe_rejects_too() -> None:
     assert "phase probe/full" in verdict.sentence
 
 
+def test_other_bits_on_an_equal_stack_get_a_second_opinion() -> None:
+    target = trace_of(BASE, {**RUNS, "interrupted": replace(BASE, stop_after=4)})
+    opinions = []
+    for fault in (0.0, 1e-2):
+        replay = replace(BASE, noise=NOISE, noise_seed=9, fault=fault)
+        again = {"interrupted": replace(replay, stop_after=4, noise_seed=10 if fault else 9)}
+        verdict = compare(target, trace_of(replay, again), tolerance=ToleranceSpec())
+        assert (verdict.outcome, verdict.layer) == (Outcome.DIVERGED, "bitwise")
+        assert verdict.envelope is not None
+        opinions.append(" ".join(verdict.notes))
+    assert "this looks like a kernel that is not deterministic." in opinions[0]
+    assert "The candidate repeats its own first steps to the bit." in opinions[0]
+    assert "this looks like another computation." in opinions[1]
+    assert "The candidate does not repeat itself either." in opinions[1]
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(0, 1e6), min_size=1, max_size=12),
