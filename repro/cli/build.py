@@ -11,6 +11,7 @@ from repro.build.build import build_image
 from repro.build.plan import make_plan
 from repro.cli import options
 from repro.cli.console import Console, print_json
+from repro.cli.flow import bring
 from repro.cli.project import file_cache, locked_project
 from repro.report.words import count, size
 
@@ -34,6 +35,7 @@ def command(root: Path, accelerator: str | None, fresh: bool, quiet: bool, as_js
     """
     written, locked, name = locked_project(root, accelerator)
     with Console(quiet=quiet) as console, DockerEngine.connect() as engine:
+        bring(written, locked, [name], console)
         plan = make_plan(locked.lock, name)
         record = build_image(
             plan, engine=engine, cache=file_cache(), root=written.root, progress=console, fresh=fresh

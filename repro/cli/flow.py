@@ -1,4 +1,4 @@
-"""Build the image, or the virtual environment, and open what runs the pilot in it."""
+"""Bring what a lock names, build the image or the virtual environment, open what runs the pilot in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_runtime import DockerRuntime
 from repro.adapters.inputs import artifact_sources
 from repro.adapters.pip import PipResolver
-from repro.build.build import build_image
+from repro.build.build import build_image, held_record
 from repro.build.plan import make_plan
 from repro.cli.console import Console
 from repro.cli.project import Locked, Written, file_cache
@@ -20,7 +20,7 @@ from repro.ports import Runtime
 from repro.resolve import hold
 from repro.run import Project
 
-__all__ = ["Ready", "ready"]
+__all__ = ["Ready", "bring", "ready"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +46,30 @@ def _project(
     )
 
 
+def bring(written: Written, locked: Locked, accelerators: list[str], console: Console) -> dict[str, Path]:
+    """Bring what the lock names onto this machine; return where each model and data set lies.
+
+    Raises:
+        LockError: what can be had now is not what is locked.
+        NetworkError: what is missing cannot be reached.
+    """
+    cache = file_cache()
+    return hold(
+        locked.lock,
+        accelerators,
+        root=written.root,
+        cache=cache,
+        resolver=PipResolver(cache),
+        sources=artifact_sources(),
+        progress=console,
+    )
+
+
 @contextmanager
 def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Console) -> Iterator[Ready]:
-    """Bring what the lock names, build the image or get the virtual environment, and open what runs it.
+    """Build the image or get the virtual environment, and open what runs the pilot in it.
+
+    Where the engine holds the image already, no wheel is fetched.
 
     Raises:
         LockError: what can be had now is not what is locked.
@@ -56,25 +77,18 @@ def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Co
         BuildError: the image cannot be built.
     """
     cache = file_cache()
-    artifacts = hold(
-        locked.lock,
-        [name],
-        root=written.root,
-        cache=cache,
-        resolver=PipResolver(cache),
-        sources=artifact_sources(),
-        progress=console,
-    )
     plan = make_plan(locked.lock, name)
     if kind == "host":
         from repro.adapters.host_runtime import HostRuntime
 
+        project = _project(written, locked, name, None, bring(written, locked, [name], console))
         runtime = HostRuntime(plan, cache=cache, progress=console)
-        project = _project(written, locked, name, None, artifacts)
         yield Ready(project=project, runtime=runtime, image=None, engine=None)
         return
     with DockerEngine.connect() as engine:
-        image = build_image(plan, engine=engine, cache=cache, root=written.root, progress=console)
+        image = held_record(plan, engine=engine, cache=cache)
+        artifacts = bring(written, locked, [] if image else [name], console)
+        image = image or build_image(plan, engine=engine, cache=cache, root=written.root, progress=console)
         yield Ready(
             project=_project(written, locked, name, image, artifacts),
             runtime=DockerRuntime(engine),

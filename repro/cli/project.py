@@ -14,6 +14,7 @@ from repro.adapters.cache import FileCache, cache_folder
 from repro.errors import LockError, SpecError, TrustError
 from repro.lock import Lock
 from repro.resolve import check
+from repro.resolve.packages import documents_of
 from repro.resolve.places import places
 from repro.spec import Spec
 
@@ -106,8 +107,9 @@ def read_lock(root: Path, accelerators: list[str]) -> Locked:
                 where=str(path),
                 remedy=f"lock it with `repro lock -a {name}`",
             )
-        for document in (f"locks/requirements.{name}.txt", f"locks/pylock.{name}.toml"):
-            documents[document] = (root / document).read_bytes()
+        for document in documents_of(name).values():
+            if (root / document).is_file():
+                documents[document] = (root / document).read_bytes()
     return Locked(lock, documents)
 
 

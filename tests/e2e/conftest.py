@@ -29,7 +29,6 @@ def signed(base_image: HeldImage, tmp_path_factory: pytest.TempPathFactory) -> S
     folder = tmp_path_factory.mktemp("signed")
     project = folder / "pilot"
     shutil.copytree(ROOT / "examples" / "pilot", project, ignore=shutil.ignore_patterns("out", "__pycache__"))
-    shutil.copy(ROOT / "Dockerfile.cpu", project)
     replace_once(project / "repro.yaml", "steps: 20", f"steps: {TINY_STEPS}")
     replace_once(project / "repro.yaml", "at_step: 10", f"at_step: {TINY_CHECKPOINT}")
     replace_once(project / "configs" / "pilot.yaml", "\nsteps: 20", f"\nsteps: {TINY_STEPS}")
