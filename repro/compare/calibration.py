@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.compare.envelope import MIN_HORIZON, Exceeded, Judgement, judge_envelope
+from repro.compare.plain import plain
 from repro.compare.words import amount
 from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace, hexed
@@ -88,13 +89,14 @@ def _summary(test: _Test, found: Judgement, factor: str) -> EnvelopeSummary:
         horizon=found.horizon,
         last_step=found.last_step,
         worst=tuple(
-            TensorRatio(rank=rank, tensor=tensor, ratio=hexed(ratio)) for (rank, tensor), ratio in found.worst
+            TensorRatio(rank=rank, tensor=plain(tensor), ratio=hexed(ratio))
+            for (rank, tensor), ratio in found.worst
         ),
     )
 
 
 def _exceeded(out: Exceeded, factor: float, ranks: int) -> tuple[Deviation, str]:
-    rank, tensor = out.unit
+    rank, tensor = out.unit[0], plain(out.unit[1])
     deviation = Deviation(
         phase=out.phase,
         step=out.step,

@@ -10,6 +10,7 @@ from repro.compare.finding import Finding
 from repro.compare.judge import Ruling
 from repro.compare.lines import STEP, Group, event
 from repro.compare.measure import norm_of, scalar_change, tensor_change
+from repro.compare.plain import plain
 from repro.trace import Event, hexed
 from repro.verdict import Deviation, Growth
 
@@ -50,15 +51,19 @@ class Item:
             rank=self.rank,
             layer=self.ruling.layer,
             kind=finding.kind,
-            observable=finding.observable,
-            tensor=finding.tensor,
-            target=finding.target,
-            candidate=finding.candidate,
+            observable=plain(finding.observable),
+            tensor=_plain(finding.tensor),
+            target=_plain(finding.target),
+            candidate=_plain(finding.candidate),
             abs_diff=None if absolute is None else hexed(absolute),
             rel_diff=None if relative is None else hexed(relative),
             ulp_diff=change.ulp if change is not None else None,
             allowed=None if self.ruling.allowed is None else hexed(self.ruling.allowed),
         )
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else plain(text)
 
 
 @dataclass(slots=True)

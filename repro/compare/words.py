@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 from repro.compare.evidence import Item
 from repro.compare.finding import Finding
+from repro.compare.plain import plain
 from repro.trace import unhex
 
 __all__ = ["amount", "diverged", "place", "value", "what"]
+
+LONGEST = 160
+"""Characters of a value that stand in a sentence; the deviation has all of it."""
 
 
 def amount(number: float) -> str:
@@ -27,7 +31,7 @@ def value(text: str | None) -> str:
     if text.lstrip("-").startswith("0x"):
         number = unhex(text)
         return "-0.0" if number == 0 and text.startswith("-") else f"{number:.9g}"
-    return text
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def place(item: Item, *, ranks: int) -> str:
@@ -83,7 +87,7 @@ _SUBJECTS = {"grad_norm": "gradient norm", "grads": "gradient of", "params": "we
 def _told(finding: Finding, count: int) -> str:
     words = _MANY.get(finding.kind, _ONE[finding.kind]) if count > 1 else _ONE[finding.kind]
     subject = f"the {_SUBJECTS.get(finding.observable, finding.observable)} {finding.tensor or ''}"
-    return words.format(
+    told = words.format(
         tensor=finding.tensor or "",
         observable=finding.observable,
         name=finding.observable.rpartition(".")[2],
@@ -94,6 +98,7 @@ def _told(finding: Finding, count: int) -> str:
         count=count,
         more=count - 1,
     )
+    return plain(told)
 
 
 def what(group: Sequence[Item]) -> str:

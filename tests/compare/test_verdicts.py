@@ -427,3 +427,21 @@ def test_explanations_stand_beside_the_verdict() -> None:
     assert hidden.notes == (
         "No recorded input differs: the cause is not recorded, or it is hidden non-determinism.",
     )
+
+
+@pytest.mark.parametrize("name", ["a\u200bb", "e\u0301", "line\nline", "\x1b[31m", "w" * 500, "naïve"])
+def test_odd_names_do_not_break_a_verdict(name: str) -> None:
+    def rename(event: dict[str, Any]) -> None:
+        event["grads"][name] = fp([1.0])
+
+    verdict = judged(change(1, 3, rename))
+    assert verdict.kind == "tensors-differ"
+    assert verdict.sentence.isprintable()
+
+
+def test_long_values_are_cut_in_the_sentence_only() -> None:
+    verdict = judged(trace_of(replace(BASE, activation="GELU(" + "x" * 1000 + ")")))
+    assert verdict.kind == "modules-differ"
+    assert len(verdict.sentence) < 600
+    assert verdict.first_divergence is not None
+    assert "x" * 1000 in (verdict.first_divergence.candidate or "")
