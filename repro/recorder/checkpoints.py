@@ -44,8 +44,8 @@ def use(sink: Sink) -> None:
 
 def wait() -> None:
     """Wait for checkpoints that are still being written in the background."""
-    while _unfinished:
-        _unfinished.pop().result()
+    for writing in list(_unfinished):
+        writing.result()
 
 
 class _Api(NamedTuple):
@@ -85,13 +85,13 @@ def wrap(module: Any) -> None:
         if api.module == module.__name__ and hasattr(module, api.name):
             _replace(module, api.name, functools.partial(_report, api))
     if module.__name__ == _DISTRIBUTED:
-        # Objects with a state_dict method are resolved between the public function and these.
-        for part, name in (
-            ("state_dict_saver", "_save_state_dict"),
-            ("state_dict_loader", "_load_state_dict"),
+        # Objects with a state_dict method are resolved inside the public functions, by these.
+        for part, name, keep in (
+            ("state_dict_saver", "_stateful_to_state_dict", _keep_result),
+            ("state_dict_loader", "_load_state_dict", _keep_argument),
         ):
             if hasattr(getattr(module, part, None), name):
-                _replace(getattr(module, part), name, _keep)
+                _replace(getattr(module, part), name, keep)
 
 
 def _replace(module: Any, name: str, around: Callable[..., Any]) -> None:
@@ -106,7 +106,14 @@ def _replace(module: Any, name: str, around: Callable[..., Any]) -> None:
             setattr(owner, name, unseen(call))
 
 
-def _keep(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _keep_result(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    if _inner.outer is not None:
+        _inner.content = result
+    return result
+
+
+def _keep_argument(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if _inner.outer is not None:
         _inner.content = args[0] if args else kwargs.get("state_dict")
     return original(*args, **kwargs)

@@ -90,7 +90,8 @@ class Session:
 
     def _write(self, event: Mapping[str, Any]) -> None:
         self._started = True
-        self._writer.write(event)
+        if not self._ended:
+            self._writer.write(event)
 
     # ------------------------------------------------------------------ passes
 
@@ -344,7 +345,6 @@ class Session:
             return
         self._settle()
         self._close_evaluation()
-        self._ended = True
         if not self._started:
             return
         event: dict[str, Any] = {"ev": "end", "step": self._step, "rng": rng()}
@@ -354,6 +354,7 @@ class Session:
         if stopped:
             event["stopped"] = True
         self._write(event)
+        self._ended = True
         self._writer.sync()
 
 
