@@ -24,12 +24,10 @@ def _image(manifest: Manifest) -> str:
     )
 
 
-def _packages(manifest: Manifest) -> str:
+def _software(manifest: Manifest) -> str:
     userspace = manifest.host.userspace
-    total = "unknown" if userspace.packages is None else count(len(userspace.packages), "package")
-    versions = {"Python": userspace.python, "torch": userspace.torch}
-    named = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    return f"{total}: {named}" if named else total
+    versions = {"Python": userspace.python, "torch": userspace.torch, "kernels": userspace.capability}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "unknown"
 
 
 def _machine(manifest: Manifest) -> str:
@@ -57,7 +55,7 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
     yield "project", f"{manifest.project} ({manifest.accelerator}), run {manifest.run_id[:12]}"
     yield "captured", f"{manifest.created_at} by repro {manifest.tool.version}, number {manifest.sequence}"
     yield "image", _image(manifest)
-    yield "packages", _packages(manifest)
+    yield "software", _software(manifest)
     yield "machine", _machine(manifest)
     for record in manifest.inputs:
         commit = f" at {record.commit[:12]}" if record.commit else ""

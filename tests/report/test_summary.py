@@ -40,15 +40,15 @@ def test_unchecked_is_said() -> None:
 
 def test_what_ran_is_listed() -> None:
     text = summary_markdown(manifest(), None, verdict(Outcome.BITWISE), title="pilot")
-    assert "| packages | 2 packages: Python 3.11.7, torch 2.9.0 |" in text
+    assert "| software | Python 3.11.7, torch 2.9.0 |" in text
     assert "4 layers, 2.8 GiB" in text
     assert "| resumed | steps 11 to 20, 2 ranks, 61.5 s |" in text
     assert "| machine | 2 × H100 sm\\_90, driver 550.54.15, Xeon |" in text
 
 
-def test_unknown_packages_are_not_counted_as_none() -> None:
+def test_unknown_software_is_said_to_be_unknown() -> None:
     text = summary_markdown(manifest(host=host(userspace=Userspace())), None, None, title="pilot")
-    assert "| packages | unknown |" in text
+    assert "| software | unknown |" in text
 
 
 def test_a_strangers_text_stays_text() -> None:
