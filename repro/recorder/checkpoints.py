@@ -80,7 +80,9 @@ _APIS = (
 
 
 def wrap(module: Any) -> None:
-    """Wrap every known function of a module that was just imported."""
+    """Wrap every known function of a module that was just imported, if checkpoints are recorded."""
+    if not _sink:
+        return
     for api in _APIS:
         if api.module == module.__name__ and hasattr(module, api.name):
             _replace(module, api.name, functools.partial(_report, api))

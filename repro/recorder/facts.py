@@ -124,6 +124,7 @@ def head(settings: Settings) -> dict[str, Any]:
         "every": settings.every,
         "level": settings.level,
         "seed": settings.seed,
+        "probe": settings.probe or None,
         "torch": _stack(),
         "devices": _devices(),
         "knobs": determinism.read(),

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import checkpoints, determinism, facts
+from . import checkpoints, determinism, facts, probe
 from .emit import Writer
 from .guard import Guard, in_backward, unseen
 from .session import Session
@@ -80,6 +80,7 @@ class _Installed:
             session.enter_forward,
             session.failed,
             session.finish,
+            session.glance,
             session.imported,
             session.leave_forward,
             session.observe,
@@ -278,19 +279,39 @@ def install(module: Any, settings: Settings) -> None:
     determinism.apply(settings.level)
     if settings.seed is not None:
         determinism.seed(settings.seed)
+    if settings.probe == "fp32":
+        probe.apply()
     here = _installed = _Installed(settings)
     here.session.imported(time.perf_counter() - started)
+    _note_optimizers()
+    _wrap_exits(here.finish)
+    os.register_at_fork(after_in_child=_after_fork)
+    if settings.only_end:
+        _glance_once(here)
+    else:
+        _listen(module, here)
+
+
+def _glance_once(here: _Installed) -> None:
+    done: list[bool] = []
+
+    def glance(optimizer: Any, *_: Any) -> None:
+        if not _is_compiling() and not done:
+            done.append(True)
+            here.glance(optimizer)
+
+    register_optimizer_step_pre_hook(unseen(glance))
+
+
+def _listen(module: Any, here: _Installed) -> None:
     register_optimizer_step_pre_hook(unseen(_before_step))
     register_optimizer_step_post_hook(unseen(_after_step))
     torch.nn.modules.module.register_module_forward_pre_hook(unseen(_enter))
     torch.nn.modules.module.register_module_forward_hook(unseen(_leave), with_kwargs=True, always_call=True)
     _stay_unannounced()
-    _note_optimizers()
     _wrap_backward()
     _wrap_scaler()
     _wrap_loader()
     checkpoints.use(here.checkpoint)
     checkpoints.wrap(module)
-    os.register_at_fork(after_in_child=_after_fork)
-    _wrap_exits(here.finish)
-    _name_operations(here.failed, settings.level)
+    _name_operations(here.failed, here.settings.level)

@@ -56,7 +56,6 @@ KNOBS: tuple[Knob, ...] = (
     Knob("torch.get_float32_matmul_precision", "torch", _ALL, "any", None, _NUMERICS),
     Knob("torch.backends.fp32_precision", "torch", _ALL, "any", None, _NUMERICS),
     Knob("torch.get_default_dtype", "torch", _ALL, "any", None, "torch.set_default_dtype"),
-    Knob("torch.initial_seed", "torch", _ALL, "any", None, _REPRODUCIBILITY),
     Knob("torch.backends.cuda.matmul.allow_tf32", "cuBLAS", _CUDA, "any", None, _NUMERICS),
     Knob("torch.backends.cuda.matmul.fp32_precision", "cuBLAS", _CUDA, "any", None, _NUMERICS),
     Knob(

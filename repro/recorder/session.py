@@ -339,6 +339,12 @@ class Session:
         """Something failed that is not the program's own doing."""
         self._writer.write({"ev": "err", "where": where, "message": message})
 
+    def glance(self, optimizer: Optimizer) -> None:
+        """Where only the end is recorded: learn at the first step what there is to look at then."""
+        self._optimizers.find(optimizer)
+        self._weights.glance()
+        self._started = True
+
     def finish(self, *, stopped: bool = False) -> None:
         """The process ends; writes what is still open. Does nothing the second time."""
         if self._ended:
@@ -347,7 +353,8 @@ class Session:
         self._close_evaluation()
         if not self._started:
             return
-        event: dict[str, Any] = {"ev": "end", "step": self._step, "rng": rng()}
+        steps = None if self._settings.only_end else self._step
+        event: dict[str, Any] = {"ev": "end", "step": steps, "rng": rng()}
         params = self._weights.final() or self._last_params
         if params is not None:
             event["params"] = params

@@ -21,6 +21,10 @@ class Settings(NamedTuple):
     stop_after: int | None
     level: str
     seed: int | None
+    probe: str
+    """`fp32` to switch mixed precision off, else empty."""
+    only_end: bool
+    """Whether nothing but the end is recorded, to show that recording the rest changes nothing."""
 
     def fingerprints(self, step: int) -> bool:
         """Say whether this step's tensors are fingerprinted; steps count from 1."""
@@ -42,4 +46,6 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         stop_after=number("REPRO_STOP_AFTER"),
         level=environment.get("REPRO_DETERMINISM", "off"),
         seed=number("REPRO_SEED"),
+        probe=environment.get("REPRO_PROBE", ""),
+        only_end=environment.get("REPRO_RECORD", "") == "end",
     )

@@ -52,8 +52,7 @@ class Weights:
         view = self._looked()
         if unless_orphans and view.orphans:
             return None
-        self._view = view
-        self._watched = [weakref.ref(root, lambda _: self._on_gone()) for root in view.roots()]
+        self.glance(view)
         return {
             "ev": "model",
             "cls": view.cls,
@@ -62,6 +61,11 @@ class Weights:
             "params": self._prints(_present(view.parameters), full=True)(),
             "buffers": self._prints(_present(view.buffers), full=True)(),
         }
+
+    def glance(self, view: ModelView | None = None) -> None:
+        """Learn the names, and watch for the end of the model, without fingerprints."""
+        self._view = view or self._looked()
+        self._watched = [weakref.ref(root, lambda _: self._on_gone()) for root in self._view.roots()]
 
     def _looked(self) -> ModelView:
         return ModelView({known.number: known.groups() for known in self._optimizers.alive()}, self._called())
