@@ -232,4 +232,5 @@ def test_an_engine_that_dies_in_the_middle_is_named(
             DockerRuntime(victim).run(job, on_line=kill)
     assert gone.value.kind == "engine-gone"
     assert gone.value.remedy
+    del gone
     gc.collect()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -265,6 +266,8 @@ def test_an_engine_that_dies_in_the_middle_is_named(
         with pytest.raises(EngineError) as gone:
             world.build(on=kill)
     assert gone.value.kind == "engine-gone"
+    del gone
+    gc.collect()
     assert list((world.small.parts.folder / "scratch").iterdir()) == []
 
 
