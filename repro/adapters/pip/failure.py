@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from repro.errors import FileError, LockError, NetworkError, ReproError
 
-__all__ = ["explain", "redact"]
+__all__ = ["DISK_FULL", "disk_full", "explain", "redact"]
 
 _SECRET = re.compile(r"(?<=://)[^/\s@'\"]+@")
 
@@ -115,8 +115,19 @@ def _absent(match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> Repr
     )
 
 
+DISK_FULL = "No space left on device"
+"""What the system says of a full disk, in the C locale."""
+
+
+def disk_full(where: str | None = None) -> FileError:
+    """Name a full disk."""
+    return FileError(
+        "disk-full", "no space is left on the device", where=where, remedy="free some space and run again"
+    )
+
+
 def _full(_match: re.Match[str], _said: str, _tools: Mapping[str, str]) -> ReproError:
-    return FileError("disk-full", "no space is left on the device", remedy="free some space and run again")
+    return disk_full()
 
 
 # The first that matches names the failure: what is outside this machine comes before what follows from it.
@@ -124,7 +135,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Explain], ...] = tuple(
     (re.compile(pattern, re.MULTILINE), explain)
     for pattern, explain in (
         (r"piptools[\s\S]*^(?:TypeError|AttributeError): ", _incompatible),
-        (r"No space left on device", _full),
+        (DISK_FULL, _full),
         (r"have a way to hash version control repositories:\s*\n\s*(\S+)", _vcs),
         (r"Constraints cannot have extras", _constraint),
         (r"DO NOT MATCH THE HASHES", _hashes),

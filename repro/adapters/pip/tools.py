@@ -17,7 +17,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 
 from repro.adapters.cache import FileCache
-from repro.adapters.pip.failure import redact
+from repro.adapters.pip.failure import DISK_FULL, disk_full, redact
 from repro.digest import digest_bytes, hex_of
 from repro.errors import LockError
 from repro.lock import PackageFile
@@ -57,6 +57,7 @@ class Tools:
 
         Raises:
             LockError: kind `tools-unavailable`.
+            FileError: kind `disk-full`.
         """
         if self.folder.is_dir():
             return
@@ -72,6 +73,8 @@ class Tools:
                 "wheels": str(made / "wheels"),
             }
             code, said = self._call("-", "prepare", request, made, lambda _: None)
+            if code and DISK_FULL in said:
+                raise disk_full(str(self.cache.folder))
             if code:
                 raise LockError(
                     "tools-unavailable",
