@@ -26,8 +26,9 @@ test: lint  ## style, types, and every test but the slow ones
 	@scripts/prepare
 	$(BIN)/pytest -m 'not slow'
 
-test-all: lint  ## style, types, and every test
+test-all: lint  ## style, types, and every test, also those that need training frameworks
 	@scripts/prepare
+	$(BIN)/python -m pip install --quiet --editable '.[dev,frameworks]'
 	$(BIN)/pytest
 
 lint: $(READY)  ## style and types only
