@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import filterfalse, zip_longest
 from typing import NoReturn
 
+from repro.compare.shape import require_shape
 from repro.errors import TraceError
 from repro.trace import DETERMINISTIC, Event
 
@@ -64,13 +65,13 @@ def event(line: bytes) -> Event:
         TraceError: `trace-malformed`.
     """
     try:
-        value = json.loads(line, parse_float=_refuse, parse_constant=_refuse)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict) or value.get("ev") not in DETERMINISTIC:
+        value: Event = json.loads(line, parse_float=_refuse, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        value = {}
+    name = value.get("ev") if isinstance(value, dict) else None
+    if not isinstance(name, str) or name not in DETERMINISTIC:
         raise TraceError("trace-malformed", f"not an event: {line[:80]!r}")
-    if any(type(value.get(key, 0)) is not int for key in ("step", "after")):
-        raise TraceError("trace-malformed", f"a step is no whole number: {line[:80]!r}")
+    require_shape(value)
     return value
 
 
@@ -79,7 +80,7 @@ def _number(line: bytes) -> int:
     try:
         number = int(line[line.rfind(b'"step":') + 7 : -2])
     except ValueError:
-        number = int(event(line).get("step", 0))
+        number = int(event(line)["step"])
     if number < 1:
         raise TraceError("trace-malformed", f"a step event has no step number: {line[:80]!r}")
     return number

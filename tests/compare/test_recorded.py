@@ -31,7 +31,7 @@ class Bench:
         """Return the trace file of a run."""
         key = (*options, str(stop))
         if key not in self.runs:
-            trace = self.folder / f"run-{len(self.runs)}"
+            trace = self.folder / f"run-{len(list(self.folder.glob('run-*')))}"
             settings = {"REPRO_STEPS": str(steps), **({"REPRO_STOP_AFTER": str(stop)} if stop else {})}
             record("tiny.py", ["--text", str(self.text()), *options], trace, **settings)
             (self.runs[key],) = trace.glob("proc-*.jsonl")
