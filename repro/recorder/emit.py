@@ -61,6 +61,10 @@ class Writer:
         while line:
             line = line[os.write(self._handle, line) :]
 
+    def after_fork(self) -> None:
+        """Forget a lock that another thread of the parent may have held."""
+        self._lock = threading.RLock()
+
     def sync(self) -> None:
         """Force what was written to the disk."""
         if self._pid == os.getpid():

@@ -66,8 +66,8 @@ class _Installed:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.guard = Guard(_Failures(lambda: self.session))
-        writer = Writer(settings.trace, lambda: facts.head(settings))
-        self.session = session = Session(settings, writer, self.guard)
+        self.writer = Writer(settings.trace, lambda: facts.head(settings))
+        self.session = session = Session(settings, self.writer, self.guard)
         for work in (
             session.add_optimizer,
             session.after_backward,
@@ -263,6 +263,7 @@ def _name_operations(failed: Callable[[str, str], None], level: str) -> None:
 def _after_fork() -> None:
     here = _here()
     here.guard.after_fork()
+    here.writer.after_fork()
     here.session.reset()
     _outer_thread.clear()
     _depth.value = 0

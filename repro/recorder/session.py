@@ -6,12 +6,11 @@ begins, as `docs/trace.md` defines a step, and writes.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -24,26 +23,13 @@ from .emit import Writer, hexed
 from .evaluation import Evaluation, root_form
 from .guard import Guard, Leave, in_backward
 from .measure import memory, rng
-from .optimizers import Known, Optimizers
+from .optimizers import Optimizers
 from .parts import Later, fingerprints, short_forms
 from .settings import Settings
+from .steps import Step
 from .weights import Prints, Weights
 
 __all__ = ["Session"]
-
-
-class _Step:
-    """A step that has begun and may not be complete; per optimizer by its number."""
-
-    def __init__(self, *, full: bool) -> None:
-        self.full = full
-        self.done: set[int] = set()
-        self.optimizers: list[dict[str, Any]] = []
-        self.grads: dict[int, Later[Prints]] = {}
-        self.params: dict[int, Later[Prints]] = {}
-        self.rng: dict[str, str] = {}
-        self.scaler: dict[str, Any] | None = None
-        self.extra: dict[str, Any] = {}
 
 
 class Session:
@@ -67,7 +53,7 @@ class Session:
         self._called: dict[int, weakref.ref[Module]] = {}
         self._weights = Weights(self._optimizers, self._called_modules, self._guard(self._lose_model))
         self._step = 0
-        self._pending: _Step | None = None
+        self._pending: Step | None = None
         self._evaluation: Evaluation | None = None
         self._stepping: int | None = None
         self._has_closure = False
@@ -127,7 +113,7 @@ class Session:
     def after_backward(self) -> None:
         """An outer backward pass has ended."""
         self._backward_done = True
-        if self._pending is not None and self._pending.extra.get("in_backward"):
+        if self._pending is not None and self._pending.in_backward:
             self._close_step()
         elif self._pending is None and "torch._dynamo" in sys.modules:
             self._watch_for_unseen_step()
@@ -161,10 +147,9 @@ class Session:
             self._close_step()
         step = self._begin_step()
         self._stepping, self._has_closure = id(optimizer), closure
-        if inside:
-            step.extra["in_backward"] = True
+        step.in_backward |= inside
         if not closure:
-            step.grads[known.number] = self._weights.grads(known, full=step.full)
+            step.look_at_grads(known)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped."""
@@ -174,59 +159,41 @@ class Session:
         known = self._optimizers.find(optimizer)
         step = self._begin_step()
         found = getattr(optimizer, "found_inf", None)
-        if found is not None:
-            step.extra["found_inf"] = hexed(float(found))
-        if found is not None and float(found) > 0:
-            step.grads.pop(known.number, None)
-            self._skip(known, step)
+        if found is not None and step.note_found_inf(found):
+            step.skip(known)
         else:
             if self._has_closure:
-                step.grads[known.number] = self._weights.grads(known, full=step.full)
-            self._take(known, step)
+                step.look_at_grads(known)
+            step.take(known)
         self._close_if_complete(step)
 
     def before_scaled_step(self, scale: Tensor | None) -> None:
         """A gradient scaler is about to step, or to skip."""
-        step = self._begin_step()
-        skipped = step.scaler is not None and step.scaler["skipped"]
-        step.scaler = {"scale": None if scale is None else hexed(float(scale)), "skipped": skipped}
+        self._begin_step().note_scale(scale)
 
     def after_scaled_step(self, optimizer: Optimizer, taken_before: int) -> None:
         """A gradient scaler has stepped or skipped an optimizer that had stepped `taken_before` times."""
         known = self._optimizers.find(optimizer)
         step = self._pending
         if step is not None and known.number not in step.done and known.taken == taken_before:
-            self._skip(known, step)
+            step.skip(known)
             self._close_if_complete(step)
 
     def taken(self, optimizer: Optimizer) -> int:
         """Return how often an optimizer has stepped."""
         return self._optimizers.find(optimizer).taken
 
-    def _begin_step(self) -> _Step:
+    def _begin_step(self) -> Step:
         if self._pending is None:
             self._stop_if_asked()
             if not self._weights.seen:
                 self._show_model(self._weights.look())
-            self._pending = _Step(full=self._settings.fingerprints(self._step + 1))
+            self._pending = Step(self._weights, full=self._settings.fingerprints(self._step + 1))
         return self._pending
 
-    def _take(self, known: Known, step: _Step) -> None:
-        step.optimizers.append(known.take())
-        step.done.add(known.number)
-        step.rng = rng()
-        if step.full:
-            step.params[known.number] = self._weights.params(known)
-
-    def _skip(self, known: Known, step: _Step) -> None:
-        step.done.add(known.number)
-        step.rng = rng()
-        if step.scaler is not None:
-            step.scaler["skipped"] = True
-
-    def _close_if_complete(self, step: _Step) -> None:
+    def _close_if_complete(self, step: Step) -> None:
         hooked = {known.number for known in self._optimizers.alive() if known.is_hooked()}
-        if not step.extra.get("in_backward") and hooked <= step.done:
+        if not step.in_backward and hooked <= step.done:
             self._close_step()
 
     def _close_step(self) -> None:
@@ -235,18 +202,10 @@ class Session:
             return
         self._pending = None
         self._step += 1
-        event: dict[str, Any] = {"ev": "step", "step": self._step, "rng": step.rng, **step.extra}
-        event["inputs"] = [form for forms in self._inputs for form in forms()]
-        event["loss"] = [loss() for loss in self._losses]
-        if step.scaler is not None:
-            event["scaler"] = step.scaler
-        if step.optimizers:
-            event["optimizers"] = step.optimizers
-            event["grads"] = _merged(step.grads)
-            event["grad_norm"] = hexed(_total(event["grads"].values()))
-            self._last_params = None
-        if step.optimizers and step.full:
-            event["params"] = self._last_params = _merged(step.params)
+        inputs = [form for forms in self._inputs for form in forms()]
+        event = step.event(self._step, inputs, [loss() for loss in self._losses])
+        if "optimizers" in event:
+            self._last_params = event.get("params")
         self._write(event)
         self._measure()
         self._clear_step()
@@ -299,9 +258,9 @@ class Session:
         written = [known for known in self._optimizers.alive() if known.was_written()]
         if written:
             step = self._begin_step()
-            step.extra["boundary"] = 1
+            step.note_unseen()
             for known in written:
-                self._take(known, step)
+                step.take(known)
             self._close_step()
 
     # ------------------------------------------------------------ other events
@@ -376,12 +335,3 @@ def _leave() -> None:
                 child.terminate()
     finally:
         os._exit(0)
-
-
-def _merged(prints: Mapping[int, Later[Prints]]) -> Prints:
-    return {name: entry for get in prints.values() for name, entry in get().items()}
-
-
-def _total(prints: Iterable[Mapping[str, Any]]) -> float:
-    measured = [float.fromhex(entry["l2"]) for entry in prints if "l2" in entry]
-    return math.sqrt(sum(norm * norm for norm in measured))

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from repro.trace import decode_sketch
-from tests.recorder.recorder_world import Pair, all_files, events, of_kind, run_pair
+from tests.recorder.recorder_world import (
+    Pair,
+    all_files,
+    events,
+    of_kind,
+    recorded_environment,
+    run,
+    run_pair,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -82,6 +90,40 @@ def test_shards_of_fsdp_add_up_to_the_whole(pair: Pair) -> None:
         np.testing.assert_allclose(sketches.sum(0), expected, rtol=1e-12, atol=1e-12)
         uneven |= ends[0][name]["n"] != ends[1][name]["n"]
     assert uneven
+
+
+STOPPED = """
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for at in range(1, 5):
+    optimizer.zero_grad()
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    if at == 2:
+        if dist.get_rank() == 0:
+            torch.save(model.state_dict(), "checkpoint.pt")
+        dist.barrier()
+raise SystemExit("not reached")
+"""
+
+
+def test_every_rank_stops_after_the_same_step(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STOPPED)
+    environment = recorded_environment(tmp_path / "trace", REPRO_STOP_AFTER="2", REPRO_STEPS="4")
+    run([*LAUNCHER, program], environment, options=["-W", "ignore"], cwd=tmp_path)
+    assert (tmp_path / "checkpoint.pt").exists()
+    for rank in (0, 1):
+        (path,) = (tmp_path / "trace").glob(f"proc-{rank}-*.jsonl")
+        found = events(path)
+        kinds = [event["ev"] for event in found if event["ev"] in ("step", "save", "end")]
+        assert kinds == ["step", "step", *["save"][rank:], "end"]
+        assert found[-1]["stopped"] is True
 
 
 def test_a_stage_names_only_what_it_holds(pair: Pair) -> None:

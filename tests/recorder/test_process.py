@@ -258,6 +258,16 @@ def test_strict_sets_what_makes_runs_repeat(tmp_path: Path) -> None:
     assert knobs["torch._inductor.config.deterministic"] == "True"
 
 
+@pytest.mark.parametrize(("level", "code"), [("strict", 1), ("warn", 0)])
+def test_an_operation_that_cannot_repeat_is_named(tmp_path: Path, level: str, code: int) -> None:
+    program = "step()\ntorch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))"
+    found = record(tmp_path, program, code=code, REPRO_DETERMINISM=level)
+    (event,) = of_kind(found, "err")
+    assert event["where"] == "determinism"
+    assert "put_" in event["message"]
+    assert len(of_kind(found, "step")) == 1
+
+
 def test_off_changes_nothing(tmp_path: Path) -> None:
     found = record(tmp_path, "step()", REPRO_DETERMINISM="off")
     knobs = of_kind(found, "head")[-1]["knobs"]
