@@ -41,19 +41,16 @@ def open_bundle(data: bytes, *, where: str) -> OpenedBundle:
     """Decode a bundle.
 
     Raises:
-        TrustError: kind `E_SIZE`, `E_JSON`, `E_TEXT`, `E_BUNDLE`, `E_TYPE`, `E_B64` or `E_SIG`.
+        TrustError: kind `E_SIZE`, `E_JSON`, `E_TEXT`, `E_BUNDLE`, `E_TYPE` or `E_B64`.
     """
     bundle = parse_bundle_json(data, where=where)
     envelope, material = bundle.dsse_envelope, bundle.verification_material
     if envelope.payload_type != PAYLOAD_TYPE:
         raise TrustError("E_TYPE", f"the payload type is {envelope.payload_type!a}", where=where)
-    signature = decode_base64(envelope.signatures[0].sig, where=f"{where}: sig")
-    if not signature:
-        raise TrustError("E_SIG", "the signature is empty", where=where)
     stamps = material.timestamp_verification_data
     return OpenedBundle(
         payload=decode_base64(envelope.payload, where=f"{where}: payload"),
-        signature=signature,
+        signature=decode_base64(envelope.signatures[0].sig, where=f"{where}: sig"),
         hint=material.public_key.hint if material.public_key else None,
         certificate=(
             decode_base64(material.certificate.raw_bytes, where=f"{where}: certificate")

@@ -88,15 +88,15 @@ def _key_time(entry: TrustedKey, opened: OpenedBundle, trust: Trust, now: dateti
     if entry.status == "active" and _inside(entry, now):
         return "now"
     why = entry.status if entry.status != "active" else _outside(entry, now)
-    if not opened.tokens or not trust.policy.tsas:
-        raise TrustError("E_KEY", f"the key is {why}, and no trusted time stamp says otherwise", where=name)
     from repro.attest.timestamp import stamped
 
     for authority, moment in stamped(opened, trust, where=name):
         before = entry.revoked_from is None or moment < parse_moment(entry.revoked_from)
         if _inside(entry, moment) and before:
             return f"{authority} {moment:%Y-%m-%dT%H:%M:%SZ}"
-    raise TrustError("E_KEY", f"the key is {why}, and no time stamp is from when it was good", where=name)
+    raise TrustError(
+        "E_KEY", f"the key is {why}, and no trusted time stamp is from when it was good", where=name
+    )
 
 
 def _inside(entry: TrustedKey, moment: datetime) -> bool:

@@ -327,6 +327,11 @@ def test_14_an_ed25519_failure_names_cosign(world: World) -> None:
     assert "Ed25519ph" in world.verify().signatures[0].reason
 
 
+def test_14_other_failures_do_not(world: World) -> None:
+    unknown_key(world)
+    assert "Ed25519ph" not in world.verify().signatures[0].reason
+
+
 def other_keys() -> list[tuple[str, Any]]:
     curves: list[Any] = [ec.SECP224R1(), ec.SECP384R1(), ec.SECP521R1(), ec.SECP256K1()]
     keys = [(f"ECDSA {curve.name}", ec.generate_private_key(curve)) for curve in curves]
@@ -381,6 +386,17 @@ def test_49_a_signature_of_another_image_signs_nothing_here(world: World) -> Non
     other["subject"][-1]["digest"]["sha256"] = "0" * 64
     world.sign_tree(other)
     assert world.verify().code == "E_IMAGE"
+
+
+@pytest.mark.parametrize(("folder", "check"), [("", "signatures"), ("replays/", "replays")])
+def test_22_more_bundles_than_are_read(world: World, folder: str, check: str) -> None:
+    for number in range(65):
+        path = world.run / f"{folder}{number}.sigstore.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}")
+    got = world.verify()
+    assert got.code == "E_SIZE"
+    assert next(found.name for found in got.checks if found.code) == check
 
 
 def test_no_bundle_at_all(world: World) -> None:

@@ -128,6 +128,10 @@ def test_36_a_link_is_named_with_its_target(world: World) -> None:
     assert failed.detail.startswith("repro.lock: ")
 
 
+def test_40_a_folder_with_nothing_unsigned_is_strict_already(world: World) -> None:
+    assert world.verify(strict=True).verdict == "VERIFIED"
+
+
 def test_40_unsigned_files_are_listed_and_refused_where_that_is_asked(world: World) -> None:
     (world.run / "notes.txt").write_text("hello")
     (world.run / ".venv").mkdir()
@@ -178,6 +182,19 @@ def test_the_run_must_belong_to_the_lock(world: World, changes: dict[str, Any]) 
 def test_package_files_must_be_those_the_lock_names(world: World) -> None:
     resigned(world, REQUIREMENTS, b"torch==9.9.9\n")
     assert world.verify().code == "E_LOCK"
+
+
+def test_manifest_and_statement_must_name_the_same_digests(world: World) -> None:
+    """A file and its subject were changed together; the manifest still names the old file."""
+    pylock = b'created-by = "another"\n'[:21]
+    name = "locks/pylock.cpu.toml"
+    assert len(pylock) == len(world.files[name])
+    (world.run / name).write_bytes(pylock)
+    statement = world.statement()
+    subject = next(subject for subject in statement["subject"] if subject["name"] == name)
+    subject["digest"]["sha256"] = digest_bytes(pylock).removeprefix("sha256:")
+    world.sign_tree(statement)
+    assert world.verify().code == "E_MANIFEST"
 
 
 def test_an_input_may_not_stand_twice(world: World) -> None:
@@ -298,6 +315,17 @@ def test_the_adapter_reads_within_limits(tmp_path: Path) -> None:
     with pytest.raises(TrustError) as missing:
         folder.read("g", limit=4)
     assert "missing" in missing.value.message
+
+
+def test_the_adapter_counts_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro.adapters.runfolder.MAX_ENTRIES", 2)
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    assert DiskRunFolder(tmp_path).names() == ["a", "b"]
+    (tmp_path / "c").touch()
+    with pytest.raises(TrustError) as caught:
+        DiskRunFolder(tmp_path).names()
+    assert caught.value.kind == "E_SIZE"
 
 
 def test_the_adapter_leaves_no_descriptor_open(tmp_path: Path) -> None:

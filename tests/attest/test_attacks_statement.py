@@ -176,6 +176,8 @@ def test_statement_attack(world: World, attack: Callable[[World], None], code: s
     got = world.verify()
     assert (got.verdict, got.code) == ("REJECTED", code), [c.detail for c in got.checks if c.code]
     assert got.manifest is None
+    if code == "E_PATH":
+        assert next(check.name for check in got.checks if check.code) == "statement"
 
 
 def test_69_what_is_printed_is_escaped(world: World) -> None:

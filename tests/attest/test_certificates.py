@@ -219,6 +219,56 @@ def test_71_without_the_package_the_answer_is_incomplete(lab: Lab, monkeypatch: 
     assert lab.verify().verdict == "VERIFIED"
 
 
+def test_71_a_package_that_would_decide_nothing_is_not_missed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.sign(lab.authority.signer(), lab.time)
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    del lab.world.policy["tsas"]
+    assert lab.verify(later=3 * DAY).code == "E_TIME"
+
+
+def second_signer(lab: Lab) -> None:
+    """A signer known by a key that is good, beside the one whose certificate has expired."""
+    entry = lab.world.entry("train", principal="other")
+    del entry["notAfter"]
+    lab.world.policy["keys"] = [entry]
+    lab.world.sign("train", bundle="other.sigstore.json")
+
+
+def test_71_a_signature_that_cannot_be_judged_leaves_the_threshold_open(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.sign(lab.authority.signer(), lab.time)
+    second_signer(lab)
+    rule = lab.world.policy["rules"][0]
+    rule |= {"principals": ["train", "other"], "threshold": 2}
+    assert lab.verify(later=3 * DAY).verdict == "VERIFIED"
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    got = lab.verify(later=3 * DAY)
+    assert (got.verdict, got.code) == ("INCOMPLETE", None)
+    assert got.checks[2].state == "not-made"
+    rule["threshold"] = 1
+    assert lab.verify(later=3 * DAY).verdict == "VERIFIED"
+
+
+def test_71_a_replay_that_cannot_be_judged_may_be_a_veto(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    second_signer(lab)
+    lab.world.policy["rules"][0]["principals"] = ["other"]
+    lab.world.policy["keys"].append({**lab.world.entry("auditor"), "notAfter": "2090-01-01T00:00:00Z"})
+    lab.world.demand_replay(1, ("auditor", "train"))
+    yesterday = f"{clock() - DAY:%Y-%m-%dT%H:%M:%SZ}"
+    place = lab.world.replay("auditor", started_at=yesterday, time_created=yesterday)
+    assert lab.verify(later=3 * DAY).verdict == "VERIFIED"
+    payload = open_bundle(place.read_bytes(), where="x").payload
+    bundle = sign(payload, lab.authority.signer(), timestamper=lab.time)
+    (place.parent / "train.sigstore.json").write_bytes(bundle)
+    assert lab.verify(later=3 * DAY).verdict == "VERIFIED"
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    got = lab.verify(later=3 * DAY)
+    assert (got.verdict, got.code) == ("INCOMPLETE", None)
+
+
 def test_54_keys_and_time_stamps(lab: Lab) -> None:
     """Expired, retired and revoked keys count where a token is from when they were good."""
     world = lab.world
@@ -241,7 +291,7 @@ def test_54_keys_and_time_stamps(lab: Lab) -> None:
     del entry["revokedFrom"]
     got = lab.verify()
     assert got.code == "E_KEY"
-    assert "no time stamp is from when it was good" in reason(got)
+    assert "no trusted time stamp is from when it was good" in reason(got)
 
 
 def test_the_age_of_a_run_is_proved_by_its_token(lab: Lab) -> None:
