@@ -2,8 +2,8 @@
 
 A decoder of 54.7 million parameters takes steps on 512 tokens, deliberately few:
 the cost of recording is per parameter, that of a step per token. The three kinds
-alternate in one process each round, so that a busy machine slows all alike; times
-are CPU seconds of one thread.
+take turns, so that a busy machine slows all alike; times are CPU seconds of one
+thread, and a step is the median over the rounds.
 
     python bench/recorder.py [ROUNDS]
 """
@@ -83,22 +83,29 @@ def measure(every: str | None) -> tuple[int, list[float], int]:
     return found["parameters"], found["seconds"], size
 
 
+def mean_step(steps: list[list[float]], every: int) -> float:
+    """Mean of the median fingerprinted step and the median other one, as often as each comes."""
+    numbered = [(number, seconds) for run in steps for number, seconds in enumerate(run, WARM + 1)]
+    full = [seconds for number, seconds in numbered if number % every == 0]
+    plain = statistics.median(seconds for number, seconds in numbered if number % every)
+    return plain if not full else plain + (statistics.median(full) - plain) / every
+
+
 def main() -> None:
-    """Measure every kind in turn, several rounds, and print mean step and ratio to bare."""
+    """Measure every kind in turn, several rounds, and print the mean step and its ratio to bare."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    steps: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    steps: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     sizes = dict.fromkeys(KINDS, 0)
     parameters = 0
     for _ in range(rounds):
         for kind, every in KINDS.items():
             parameters, seconds, sizes[kind] = measure(every)
-            # The mean within a round, so that steps with and without fingerprints count as they come.
-            steps[kind].append(statistics.mean(seconds))
-    bare = min(steps["bare"])
+            steps[kind].append(seconds)
+    bare = mean_step(steps["bare"], 10**9)
     print(f"{parameters / 1e6:.1f} M parameters, {rounds} rounds of {STEPS - WARM} steps, CPU seconds a step")
-    for kind, means in steps.items():
-        best = min(means)
-        print(f"{kind:8} {best:.3f}  x{best / bare:.4f}  {sizes[kind] / STEPS / 1e6:.2f} MB of trace a step")
+    for kind, every in KINDS.items():
+        step = mean_step(steps[kind], int(every or 10**9))
+        print(f"{kind:8} {step:.3f}  x{step / bare:.4f}  {sizes[kind] / STEPS / 1e6:.2f} MB of trace a step")
 
 
 if __name__ == "__main__":
