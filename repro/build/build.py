@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from repro.build.context import check_inputs, context_chunks, installed_size
+from repro.build.graft import graft, held_stock, keep_stock
 from repro.build.normalise import canonical_layer
 from repro.build.oci import Layer, docker_archive, image_config, image_manifest
+from repro.build.record import write_record
 from repro.build.saved import SavedImage, SavedLayer, Window, open_saved
 from repro.digest import canonical_json, digest_bytes, hex_of, pretty_json
 from repro.errors import BuildError, ReproError
@@ -41,19 +43,6 @@ def held_record(plan: BuildPlan, *, engine: Engine, cache: Cache) -> ImageRecord
     if held is None or held.diff_ids not in (None, record.identity.diff_ids):
         return None
     return record
-
-
-def _keep(record: ImageRecord, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            file.write(pretty_json(record.tree()))
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
 
 
 def _base(plan: BuildPlan, engine: Engine, progress: Progress) -> HeldImage:
@@ -218,7 +207,8 @@ def build_image(
 
     Args:
         root: the project's folder: the Dockerfile and the source lie below it.
-        fresh: build again even where the engine holds the image.
+        fresh: build again from nothing, even where the engine holds the image or one that differs in its
+            source alone.
 
     Raises:
         BuildError: a file is missing or changed, the base is absent, a step failed, the disk is too small,
@@ -228,6 +218,15 @@ def build_image(
     if not fresh and (record := held_record(plan, engine=engine, cache=cache)) is not None:
         return record
     check_inputs(plan, root=root, cache=cache)
+    if not fresh and (stock := held_stock(plan, engine=engine, cache=cache)) is not None:
+        config, layers = graft(plan, stock, root=root)
+        _load(engine, config, layers, plan, progress)
+        platform = {"os": stock.record.identity.os, "architecture": stock.record.identity.architecture}
+        record = stock.record.model_copy(
+            update={"identity": _identity(config, layers, platform), "plan_digest": plan.digest}
+        )
+        write_record(_record_path(plan, cache), pretty_json(record.tree()))
+        return record
     info = engine.info()
     base = _base(plan, engine, progress)
     scratch = cache.folder / "scratch"
@@ -256,5 +255,6 @@ def build_image(
         ),
         rules=plan.rules,
     )
-    _keep(record, _record_path(plan, cache))
+    write_record(_record_path(plan, cache), pretty_json(record.tree()))
+    keep_stock(plan, record, json.loads(config), cache=cache, root=root)
     return record

@@ -14,7 +14,7 @@ from repro.image import BuildPlan
 from repro.lock import FileLock
 from repro.ports import Cache
 
-__all__ = ["check_inputs", "context_chunks", "installed_size"]
+__all__ = ["check_inputs", "context_chunks", "copy_file", "folders_of", "installed_size"]
 
 
 def _wheel_path(wheel: FileLock, cache: Cache) -> Path:
@@ -79,10 +79,14 @@ def _is_script(path: Path) -> bool:
         return stream.read(2) == b"#!"
 
 
-def _copy(
-    name: str, path: Path, expected: FileLock, epoch: int, on_bytes: Callable[[int], None]
+def copy_file(
+    name: str,
+    path: Path,
+    expected: FileLock,
+    epoch: int,
+    on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[bytes]:
-    """One file. A file that starts with `#!` is executable: its mode, too, follows from its content."""
+    """Yield one file. A file that starts with `#!` is executable: its mode, too, follows from its content."""
     mode = 0o755 if _is_script(path) else 0o644
     yield header(file_entry(name, expected.size, mode=mode), epoch)
     left = expected.size
@@ -96,7 +100,8 @@ def _copy(
     yield padding(expected.size)
 
 
-def _folders(names: list[str]) -> set[str]:
+def folders_of(names: list[str]) -> set[str]:
+    """Return every folder above these names."""
     return {str(parent) for name in names for parent in PurePosixPath(name).parents if str(parent) != "."}
 
 
@@ -118,13 +123,13 @@ def context_chunks(
         **{f"wheels/{wheel.path}": (wheel, _wheel_path(wheel, cache)) for wheel in plan.wheels},
         **{f"source/{file.path}": (file, root / file.path) for file in plan.source},
     }
-    folders = {"pip", "source", "wheels"} | _folders(list(files))
+    folders = {"pip", "source", "wheels"} | folders_of(list(files))
     for name in sorted({*files, *folders, "requirements.txt"}):
         if name in folders:
             yield header(Entry(name=name.encode(), kind=DIRECTORY, mode=0o755), plan.epoch)
         elif name in files:
             locked, path = files[name]
-            yield from _copy(name, path, locked, plan.epoch, on_bytes)
+            yield from copy_file(name, path, locked, plan.epoch, on_bytes)
         else:
             yield header(file_entry(name, len(text)), plan.epoch) + text + padding(len(text))
     yield END

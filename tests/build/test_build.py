@@ -343,3 +343,32 @@ def test_an_image_is_what_its_wheels_make(make_world: MakeWorld) -> None:
         check(record.model_copy(update={"identity": other}))
     assert differs.value.kind == "image-differs"
     assert world.traces()[2] == []
+
+
+@pytest.mark.engine
+def test_another_source_is_grafted_on_and_gives_the_image_of_a_build_from_nothing(
+    make_world: MakeWorld, base_image: HeldImage
+) -> None:
+    world = make_world(dockerfile=None)
+    first = world.build()
+    (world.small.root / "train.py").write_text("#!/usr/bin/env python\nprint('another')\n")
+    world.plan = make_plan(world.small.lock(_base(base_image)), "cpu")
+    said: list[str] = []
+    grafted = world.build(on=said.append)
+    assert said == ["loading"], "nothing was built"
+    assert grafted.identity.diff_ids[:-1] == first.identity.diff_ids[:-1]
+    assert grafted.identity != first.identity
+    assert world.build(fresh=True).identity == grafted.identity
+
+
+@pytest.mark.engine
+def test_nothing_is_grafted_where_a_dockerfile_puts_more_into_the_last_layer(
+    make_world: MakeWorld, base_image: HeldImage
+) -> None:
+    world = make_world(dockerfile=SHORT)
+    world.build()
+    (world.small.root / "train.py").write_text("print('another')\n")
+    world.plan = make_plan(world.small.lock(_base(base_image)), "cpu")
+    said: list[str] = []
+    world.build(on=said.append)
+    assert said[0] == "building"
