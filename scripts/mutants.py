@@ -38,7 +38,7 @@ NEAREST = {
     "adapters/runfolder.py": "test_attacks_files.py",
     "bundle.py": "test_attacks_bundle.py",
     "statement.py": "test_attacks_statement.py",
-    "strictjson.py": "test_attacks_statement.py",
+    "strictjson.py": "test_strictjson.py",
     "trust.py": "test_attacks_statement.py",
 }
 """Sources, and the tests that are likely to notice first."""
@@ -51,6 +51,7 @@ TESTS = (
     "test_certificates.py",
     "test_dsse.py",
     "test_verify.py",
+    "test_strictjson.py",
     "test_keys.py",
 )
 

@@ -164,6 +164,7 @@ STATEMENTS: list[tuple[str, Callable[[World], None], str]] = [
     ("other sequence than the manifest's", predicate(sequence=8), "E_MANIFEST"),
     ("size", tree(lambda s: s["predicate"]["files"][0].update(size=1)), "E_SUBJECT"),
     ("role", tree(lambda s: s["predicate"]["files"][3].update(role="other")), "E_MANIFEST"),
+    ("input without digest", tree(lambda s: s["predicate"]["inputs"][0].update(digest={})), "E_STMT"),
     ("input", tree(lambda s: s["predicate"]["inputs"].pop()), "E_MANIFEST"),
 ]  # fmt: skip
 
