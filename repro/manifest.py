@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -28,7 +28,7 @@ __all__ = [
     "parse_manifest",
 ]
 
-MANIFEST_SCHEMA = "https://repro-manifest/manifest/v1"
+MANIFEST_SCHEMA: Final = "https://repro-manifest/manifest/v1"
 
 _TOKEN = object()
 
@@ -66,6 +66,8 @@ class PhaseRecord(Noun):
     """Steps already done when the phase began: 0, or the checkpoint's step."""
     steps: int = Field(ge=0)
     world_size: int = Field(ge=1)
+    network: Literal["none", "host"] = "none"
+    """`host` where the machine did not let the network be taken away; only without an image."""
     trace: tuple[FileLock, ...]
     """Trace files, paths relative to the run folder."""
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import click
 
 from repro.adapters.docker_engine import DockerEngine
 from repro.build.build import build_image
+from repro.build.check import check_image
 from repro.build.plan import make_plan
 from repro.cli import options
 from repro.cli.console import Console, print_json
 from repro.cli.flow import bring
 from repro.cli.project import file_cache, locked_project
-from repro.report.words import count, size
+from repro.image import ImageRecord, LayerCheck
+from repro.report.words import count, printable, size
 
 __all__ = ["command"]
 
@@ -21,29 +25,62 @@ __all__ = ["command"]
 @click.command("build")
 @options.project
 @options.accelerator
-@click.option("--fresh", is_flag=True, help="Build again, even where the engine holds the image.")
+@click.option(
+    "--fresh", is_flag=True, help="Build from nothing, even where the engine holds the image."
+)
+@click.option("--check", "checking", is_flag=True, help="Rebuild from nothing and explain every difference.")
 @options.quiet
 @options.as_json
-def command(root: Path, accelerator: str | None, fresh: bool, quiet: bool, as_json: bool) -> None:
+def command(
+    root: Path, accelerator: str | None, fresh: bool, checking: bool, quiet: bool, as_json: bool
+) -> int:
     """Build the locked image, bit for bit repeatable.
 
     Everything comes from the lock and the cache; the build has no network.
+    --check builds once more from nothing, and compares every file of the
+    packages with the layer assembled straight from the locked wheels.
 
     \b
     Example:  repro build -a cpu
-    Exit codes: 0 built, 1 could not do it, 2 usage.
+              repro build -a cpu --check
+    Exit codes: 0 built or the same, 1 could not do it, 2 usage, 3 differs.
     """
     written, locked, name = locked_project(root, accelerator)
-    with Console(quiet=quiet) as console, DockerEngine.connect() as engine:
+    with Console(quiet=quiet or as_json) as console, DockerEngine.connect() as engine:
         bring(written, locked, [name], console)
         plan = make_plan(locked.lock, name)
-        record = build_image(
-            plan, engine=engine, cache=file_cache(), root=written.root, progress=console, fresh=fresh
+        build = partial(
+            build_image, plan, engine=engine, cache=file_cache(), root=written.root, progress=console
         )
+        record = build(fresh=fresh)
+        if checking:
+            again = build(fresh=True)
+            check = check_image(plan, again, engine=engine, cache=file_cache(), progress=console)
+            return _say_check(record, again, check, as_json=as_json)
     if as_json:
         print_json(record.tree())
-        return
+        return 0
     identity = record.identity
     click.echo(f"image {identity.config_digest}")
     layers = f"{count(len(identity.diff_ids), 'layer')}, {record.base_layers} of the base"
     click.echo(f"  {identity.os}/{identity.architecture}, {layers}, {size(identity.size)}")
+    return 0
+
+
+def _say_check(first: ImageRecord, again: ImageRecord, check: LayerCheck, *, as_json: bool) -> int:
+    same = first.identity == again.identity
+    if as_json:
+        print_json({"same": same, "first": first.tree(), "again": again.tree(), "packages": check.tree()})
+    else:
+        word, colour = ("identical", "green") if same else ("differs", "red")
+        click.secho(word, fg=colour, bold=True, nl=False)
+        click.echo(f"  {first.identity.config_digest}, rebuilt as {again.identity.config_digest}")
+        explained = Counter(difference.reason for difference in check.differences)
+        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(explained.items())) or "none"
+        click.echo(f"  packages      {check.identical} of {check.files} entries are the wheels' own")
+        click.echo(f"  differences   {reasons}")
+        for difference in check.differences:
+            if difference.reason == "unexplained":
+                values = f"expected {difference.expected}, found {difference.found}"
+                click.echo(f"  unexplained   {printable(difference.path)}: {difference.aspect}, {values}")
+    return 0 if same and check.explained else 3

@@ -112,7 +112,7 @@ def command(
             root=written.root,
             architecture=ARCHITECTURES.get(platform.machine(), platform.machine()),
             resolver=PipResolver(file_cache()),
-            base_finder=MachineBaseFinder(),
+            base_finder=MachineBaseFinder(warn=console.line),
             git=GitCommand(),
             cache=file_cache(),
             sources=artifact_sources(),

@@ -109,6 +109,7 @@ class Phase:
             first_step=self.first_step,
             steps=steps,
             world_size=world,
+            network=result.network,
             trace=files,
         )
 

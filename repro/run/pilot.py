@@ -42,11 +42,13 @@ def pilot_environment(spec: Spec, accelerator: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "HOME": "/tmp",  # noqa: S108 - a private tmpfs inside the job
         "LANG": "C.UTF-8",
+        "LOGNAME": "repro",
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "TZ": "UTC",
+        "USER": "repro",
     }
     environment.update(knobs.environment(spec.determinism, accelerator=accelerator, seed=spec.seed))
     environment.update(spec.accelerators[accelerator].environment)  # type: ignore[index]
