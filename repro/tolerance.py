@@ -1,4 +1,4 @@
-"""How far a replay may be from its target: to the bit, within written bounds, or within the measured envelope."""
+"""How far a replay may be from its target: to the bit, within written bounds, or within an envelope."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ class Bound(Noun):
 def _observable(key: Any) -> Any:
     if isinstance(key, str) and _KEY.fullmatch(key):
         return key
-    raise ValueError(f"{key} is no observable with a bound; known are {', '.join(MEASURED)}, each also as params.bfloat16")
+    raise ValueError(
+        f"{key} is no observable with a bound; known are {', '.join(MEASURED)}, each also as params.bfloat16"
+    )
 
 
 Observable = Annotated[str, BeforeValidator(_observable)]
@@ -92,7 +94,8 @@ def _is_word(value: Any) -> str:
 
 
 Limit = Annotated[
-    Annotated[Literal["bitwise", "any"], Tag("word")] | Annotated[Bound, Tag("bounds")], Discriminator(_is_word)
+    Annotated[Literal["bitwise", "any"], Tag("word")] | Annotated[Bound, Tag("bounds")],
+    Discriminator(_is_word),
 ]
 """What one observable may do: equal bits, anything at all (not judged), or a bound."""
 
@@ -101,7 +104,7 @@ Rule = Annotated[
     | Annotated[dict[Observable, Limit], Field(min_length=1), Tag("bounds")],
     Discriminator(_is_word),
 ]
-"""`bitwise`, `calibrated`, or a limit per observable. An observable that is not named must be equal to the bit."""
+"""`bitwise`, `calibrated`, or a limit per observable. What is not named must be equal to the bit."""
 
 
 class ToleranceSpec(Noun):
