@@ -28,7 +28,8 @@ def signed(base_image: HeldImage, tmp_path_factory: pytest.TempPathFactory) -> S
     """The reference pilot, shortened, locked, built, run, recorded and signed for real."""
     folder = tmp_path_factory.mktemp("signed")
     project = folder / "pilot"
-    shutil.copytree(ROOT / "examples" / "pilot", project, ignore=shutil.ignore_patterns("out", "__pycache__"))
+    left_out = shutil.ignore_patterns("out", "__pycache__", "repro.lock", "locks")
+    shutil.copytree(ROOT / "examples" / "pilot", project, ignore=left_out)
     replace_once(project / "repro.yaml", "steps: 20", f"steps: {TINY_STEPS}")
     replace_once(project / "repro.yaml", "at_step: 10", f"at_step: {TINY_CHECKPOINT}")
     replace_once(project / "configs" / "pilot.yaml", "\nsteps: 20", f"\nsteps: {TINY_STEPS}")
