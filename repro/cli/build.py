@@ -25,9 +25,7 @@ __all__ = ["command"]
 @click.command("build")
 @options.project
 @options.accelerator
-@click.option(
-    "--fresh", is_flag=True, help="Build from nothing, even where the engine holds the image."
-)
+@click.option("--fresh", is_flag=True, help="Build from nothing, even where the engine holds the image.")
 @click.option("--check", "checking", is_flag=True, help="Rebuild from nothing and explain every difference.")
 @options.quiet
 @options.as_json

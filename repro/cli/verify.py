@@ -10,6 +10,7 @@ import click
 from repro.attest.verify import Demands
 from repro.cli import options
 from repro.cli.console import print_json
+from repro.cli.evidence import find_files, find_image
 from repro.cli.verifying import VERDICTS, say_verification, verify_folder
 
 __all__ = ["command"]
@@ -23,6 +24,14 @@ __all__ = ["command"]
 @click.option(
     "--max-age", metavar="DAYS", type=click.IntRange(min=1), help="Refuse older runs; needs a time stamp."
 )
+@click.option(
+    "--image",
+    "image_in",
+    metavar="WHERE",
+    help="Check the image too: `engine`, or a folder with an OCI layout.",
+)
+@click.option("--models", type=options.FOLDER, help="Check the models too, below this folder.")
+@click.option("--datasets", type=options.FOLDER, help="Check the data sets too, below this folder.")
 @click.option("--strict", is_flag=True, help="Refuse files that no signature covers.")
 @options.as_json
 def command(
@@ -31,6 +40,9 @@ def command(
     expect_project: str | None,
     expect_run: str | None,
     max_age: int | None,
+    image_in: str | None,
+    models: Path | None,
+    datasets: Path | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -40,6 +52,7 @@ def command(
 
     \b
     Example:  repro verify manifests/pilot.cpu --trust trust.yaml
+              repro verify manifests/pilot.cpu --trust trust.yaml --image engine --datasets .
     Exit codes: 0 verified, 1 could not do it, 2 usage, 3 rejected, 4 incomplete.
     """
     demands = Demands(
@@ -47,6 +60,9 @@ def command(
         run_id=expect_run,
         max_age=timedelta(days=max_age) if max_age else None,
         strict=strict,
+        image=find_image(image_in),
+        models=find_files(models),
+        datasets=find_files(datasets),
     )
     verification = verify_folder(run, trust_file, demands)
     if as_json:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from repro import recorder
 from repro.digest import digest_stream
 from repro.errors import RunError
 from repro.lock import FileLock
@@ -21,7 +22,7 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         the files with paths from the folder above `trace`, the steps of each rank, the world size.
 
     Raises:
-        RunError: `recorder-absent`, `trace-ambiguous`, `ranks-missing` or `ranks-disagree`.
+        RunError: `recorder-absent`, `recorder-changed`, `trace-ambiguous`, `ranks-missing` or `ranks-disagree`.
     """
     heads = 0
     ranks: dict[int, tuple[Path, int, int]] = {}
@@ -30,6 +31,13 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         heads += head is not None and head.get("nonce") == nonce
         if head is None or steps == 0:
             continue
+        if head["recorder"] != recorder.digest():
+            raise RunError(
+                "recorder-changed",
+                "the recorder's own files changed while the pilot ran",
+                where=path.name,
+                remedy="run again, with an installation of repro that nobody is changing",
+            )
         if (rank := int(head["rank"])) in ranks:
             raise RunError(
                 "trace-ambiguous", f"two processes took steps as rank {rank}", where=str(path.name)

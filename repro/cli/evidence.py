@@ -1,0 +1,49 @@
+"""Where an auditor has the image, the models and the data sets, as functions that verify asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.attest.verify import FindFiles, FindImage
+from repro.image import ImageIdentity
+from repro.lock import ArtifactLock, FileLock
+
+__all__ = ["find_files", "find_image"]
+
+ENGINE = "engine"
+
+
+def find_image(where: str | None) -> FindImage | None:
+    """Look in the engine, or in an OCI layout below a folder; None where nobody asked."""
+    if where is None:
+        return None
+
+    def find(signed: ImageIdentity) -> ImageIdentity | None:
+        # Imported here: most verifications ask for no image, and need not wait for the engine's library.
+        from repro.adapters.imagefinder import engine_image, layout_image
+
+        if where != ENGINE:
+            return layout_image(Path(where), signed)
+        from repro.adapters.docker_engine import DockerEngine
+
+        with DockerEngine.connect() as engine:
+            return engine_image(engine, signed)
+
+    return find
+
+
+def find_files(folder: Path | None) -> FindFiles | None:
+    """Hash what lies below a folder where the pilot saw it, or under its own name; None where not asked."""
+    if folder is None:
+        return None
+
+    def find(artifact: ArtifactLock) -> Iterable[FileLock] | None:
+        from repro.resolve.files import hash_tree
+
+        for place in (folder / artifact.target, folder / artifact.name):
+            if place.exists():
+                return hash_tree(place)
+        return None
+
+    return find
