@@ -22,7 +22,8 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         the files with paths from the folder above `trace`, the steps of each rank, the world size.
 
     Raises:
-        RunError: `recorder-absent`, `recorder-changed`, `trace-ambiguous`, `ranks-missing` or `ranks-disagree`.
+        RunError: `recorder-absent`, `recorder-changed`, `steps-absent`, `trace-ambiguous`, `ranks-missing`
+            or `ranks-disagree`.
     """
     heads = 0
     ranks: dict[int, tuple[Path, int, int]] = {}
