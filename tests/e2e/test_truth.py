@@ -20,6 +20,20 @@ def test_the_run_verifies_and_says_what_was_not_checked(signed: Signed) -> None:
     assert not_made == ["image", "models", "data sets", "replays"]
 
 
+def test_image_and_data_can_be_checked_too(signed: Signed, tmp_path: Path) -> None:
+    command = ("verify", signed.run, "--trust", signed.trust, "--image", "engine", "--json", "--datasets")
+    answer = json.loads(succeed(*command, signed.project))
+    states = {check["name"]: check["state"] for check in answer["checks"]}
+    assert (states["image"], states["data sets"]) == ("passed", "passed")
+    changed = signed.copy(tmp_path / "changed")
+    _flip(changed / "data" / "corpus.txt", 0)
+    result = repro(*command, changed)
+    answer = json.loads(result.stdout)
+    assert (result.returncode, answer["verdict"], answer["code"]) == (3, "REJECTED", "E_INPUT")
+    result = repro(*command, tmp_path / "changed" / "configs")
+    assert (result.returncode, json.loads(result.stdout)["verdict"]) == (4, "INCOMPLETE")
+
+
 def test_the_pilot_repeats_itself_and_resumes_exactly(signed: Signed) -> None:
     manifest = json.loads((signed.run / "manifest.json").read_text())
     assert manifest["reproduced_itself"]["outcome"] == "BITWISE"
