@@ -158,6 +158,7 @@ STATEMENTS: list[tuple[str, Callable[[World], None], str]] = [
     ("46 file as image", media(0, "manifest"), "E_SUBJECT"),
     ("61 future", predicate(createdAt="2026-12-02T00:00:00Z"), "E_TIME"),
     ("61 impossible", predicate(createdAt="2026-02-30T00:00:00Z"), "E_TIME"),
+    ("61 short form", predicate(createdAt="2026-11-30T1:2:3Z"), "E_TIME"),
     ("61 other form", predicate(createdAt="2026-11-30 10:00:00+00:00"), "E_TIME"),
     ("61 past, not the manifest's", predicate(createdAt="2026-11-30T09:00:00Z"), "E_MANIFEST"),
     ("other project than the manifest's", predicate(project="other"), "E_MANIFEST"),

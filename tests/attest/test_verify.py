@@ -14,7 +14,7 @@ import pytest
 import repro
 from repro.digest import digest_bytes
 from repro.manifest import VerifiedManifest
-from repro.statement import parse_run_statement
+from repro.statement import parse_run_statement, run_statement
 from tests.attest.attest_world import NOW, World, public_pem
 
 CHECKS = [
@@ -114,6 +114,13 @@ def test_co_signers_sign_one_payload(world: World) -> None:
             json.loads(world.payload()), sort_keys=True, separators=(",", ":"), ensure_ascii=False
         ).encode()
     )
+
+
+def test_an_image_has_a_name_and_a_digest_or_neither(world: World) -> None:
+    predicate = parse_run_statement(world.payload(), where="x").predicate
+    digests = [digest_bytes(b"x")] * len(predicate.files)
+    with pytest.raises(ValueError, match="both a name and a digest"):
+        run_statement(predicate, digests, None)
 
 
 def test_13_the_identity_is_the_payload_not_the_bundle(world: World) -> None:
