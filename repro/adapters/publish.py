@@ -35,10 +35,9 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _turn(parent: Path, name: str) -> Iterator[None]:
-    """Let one process at a time put this folder in place."""
-    guard = parent / f".{name}.guard"
-    handle = os.open(guard, os.O_RDWR | os.O_CREAT, 0o600)
+def _turn(parent: Path) -> Iterator[None]:
+    """Let one process at a time put folders in place here."""
+    handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -92,7 +91,7 @@ def publish(target: Path, documents: Mapping[str, bytes], files: Mapping[str, Pa
     if target.exists() and not target.is_dir():
         raise FileError("folder-expected", "a file lies where the run folder belongs", where=str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _turn(target.parent, target.name):
+    with _turn(target.parent):
         for stale in target.parent.glob(f".{target.name}.new-*"):
             shutil.rmtree(stale, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
