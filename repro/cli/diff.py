@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from repro import strictyaml
-from repro.adapters.tracefiles import open_trace
 from repro.cli import options
 from repro.cli.console import print_json
-from repro.cli.judging import OUTCOMES, say_verdict
-from repro.cli.project import parse_lock
+from repro.cli.judging import OUTCOMES, compare_runs, say_verdict
+from repro.cli.kept import checked_trace, signed_project
 from repro.cli.runs import read_manifest
 from repro.comparability import comparability
-from repro.compare import compare
 from repro.facts import input_facts
 from repro.manifest import Manifest
-from repro.spec import Spec
 
 __all__ = ["command"]
 
 
-def _facts(run: Path, manifest: Manifest) -> dict[str, object]:
-    spec_path, lock_path = run / manifest.spec.path, run / manifest.lock.path
-    document = strictyaml.load(spec_path.read_bytes(), where=str(spec_path))
-    spec = strictyaml.validate(document, Spec, where=str(spec_path))
-    lock = parse_lock(lock_path.read_bytes(), where=str(lock_path))
-    return input_facts(spec, lock, manifest.accelerator, environment=manifest.environment, host=manifest.host)
+def _inputs(run: Path, manifest: Manifest) -> tuple[dict[str, Any], str]:
+    """Facts of what the run started from, and the digest of its lock."""
+    written, locked = signed_project(run, manifest, run)
+    facts = input_facts(
+        written.spec,
+        locked.lock,
+        manifest.accelerator,
+        environment=manifest.environment,
+        host=manifest.host,
+    )
+    return facts, manifest.lock.digest
 
 
 @click.command("diff")
@@ -45,12 +47,14 @@ def command(first: Path, second: Path, detail: bool, as_json: bool) -> int:
     Exit codes: 0 same, 1 could not do it, 2 usage, 3 differs, 4 could not tell.
     """
     a, b = read_manifest(first), read_manifest(second)
-    verdict = compare(
-        open_trace(first, a.phases),
-        open_trace(second, b.phases),
-        tolerance=a.tolerance,
+    (facts_a, lock_a), (facts_b, lock_b) = _inputs(first, a), _inputs(second, b)
+    verdict = compare_runs(
+        checked_trace(first, a.phases),
+        checked_trace(second, b.phases),
+        manifest=a,
         environment=comparability(a, b.image, b.host, accelerator=b.accelerator),
-        facts=(_facts(first, a), _facts(second, b)),
+        facts=(facts_a, facts_b),
+        locks=(lock_a, lock_b),
     )
     if as_json:
         print_json(verdict.tree())

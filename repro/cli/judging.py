@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +20,7 @@ from repro.attest.replayed import Replayed, replay_payload
 from repro.attest.sign import sign
 from repro.bundle import BUNDLE_SUFFIX
 from repro.cli.flow import Ready
+from repro.cli.kept import checked_trace
 from repro.cli.machine import facts_of_run
 from repro.cli.project import Locked, Written
 from repro.comparability import comparability
@@ -25,13 +28,14 @@ from repro.compare import compare
 from repro.digest import digest_bytes, pretty_json
 from repro.facts import input_facts
 from repro.host import HostFacts
-from repro.manifest import VerifiedManifest
+from repro.manifest import Manifest, VerifiedManifest
 from repro.ports import Signer
 from repro.report.verdict import verdict_lines
 from repro.run import PilotRun
-from repro.verdict import Outcome, Verdict
+from repro.trace import Trace
+from repro.verdict import Comparability, Outcome, Verdict
 
-__all__ = ["OUTCOMES", "Judged", "judge", "keep", "say_verdict", "sign_replay"]
+__all__ = ["OUTCOMES", "Judged", "compare_runs", "judge", "keep", "say_verdict", "sign_replay"]
 
 OUTCOMES = {
     Outcome.BITWISE: ("green", 0),
@@ -75,20 +79,32 @@ def judge(
     candidate_facts = input_facts(
         now[0].spec, now[1].lock, accelerator, environment=replayed.environment, host=host
     )
-    asked = partial(
-        compare,
-        open_trace(run, manifest.phases),
+    verdict = compare_runs(
+        checked_trace(run, manifest.phases),
         open_trace(replayed.folder, replayed.phases),
-        tolerance=manifest.tolerance,
+        manifest=manifest,
         environment=comparability(manifest, opened.image, host),
         facts=(target_facts, candidate_facts),
+        locks=(_lock_digest(signed), _lock_digest(now)),
+    )
+    return Judged(verdict=verdict, run=replayed, host=host)
+
+
+def compare_runs(
+    target: Trace,
+    candidate: Trace,
+    *,
+    manifest: Manifest,
+    environment: Comparability,
+    facts: tuple[Mapping[str, Any], Mapping[str, Any]],
+    locks: tuple[str, str],
+) -> Verdict:
+    """Compare two runs by the rule of the first; equal numbers from other inputs are no replay."""
+    asked = partial(
+        compare, target, candidate, tolerance=manifest.tolerance, environment=environment, facts=facts
     )
     verdict = asked()
-    locks = _lock_digest(signed), _lock_digest(now)
-    if verdict.reproduced and locks[0] != locks[1]:
-        # Equal numbers from other inputs are no replay of what was signed.
-        verdict = asked(locks=locks)
-    return Judged(verdict=verdict, run=replayed, host=host)
+    return asked(locks=locks) if verdict.reproduced and locks[0] != locks[1] else verdict
 
 
 def _lock_digest(project: tuple[Written, Locked]) -> str:

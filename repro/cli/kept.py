@@ -8,31 +8,37 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from repro import strictyaml
 from repro.adapters.runfolder import DiskRunFolder
 from repro.adapters.tracefiles import open_trace
+from repro.cli.project import Locked, Written, parse_lock
+from repro.digest import digest_bytes
 from repro.errors import FileError, TrustError
 from repro.host import HostFacts
 from repro.lock import FileLock
-from repro.manifest import PhaseRecord
+from repro.manifest import Manifest, PhaseRecord
 from repro.noun import Noun
 from repro.report.replayed import Replayed
+from repro.spec import Spec
 from repro.strictjson import MAX_BYTES, loads
 from repro.trace import Trace
 from repro.verdict import Verdict
 
-__all__ = ["checked_bytes", "checked_trace", "read_replay"]
+__all__ = ["checked_bytes", "checked_trace", "read_replay", "signed_project"]
 
 N = TypeVar("N", bound=Noun)
 
 
 def checked_bytes(folder: Path, file: FileLock) -> bytes:
-    """Read a recorded file of a folder; links are not followed.
+    """Read a recorded file of a folder once; links are not followed.
 
     Raises:
         TrustError: `E_PATH` where it is missing or no plain file, `E_SUBJECT` where it is another one.
     """
-    _check(folder, [file])
-    return DiskRunFolder(folder).read(file.path, limit=MAX_BYTES)
+    data = DiskRunFolder(folder).read(file.path, limit=MAX_BYTES)
+    if digest_bytes(data) != file.digest:
+        raise _other_file(folder, file)
+    return data
 
 
 def checked_trace(folder: Path, phases: Iterable[PhaseRecord]) -> Trace:
@@ -47,16 +53,29 @@ def checked_trace(folder: Path, phases: Iterable[PhaseRecord]) -> Trace:
     return open_trace(folder, kept)
 
 
+def signed_project(folder: Path, manifest: Manifest, root: Path) -> tuple[Written, Locked]:
+    """Read spec and lock as they were signed; source and data are those of the project at `root`."""
+    data, lock = checked_bytes(folder, manifest.spec), checked_bytes(folder, manifest.lock)
+    document = strictyaml.load(data, where=manifest.spec.path)
+    spec = strictyaml.validate(document, Spec, where=manifest.spec.path)
+    locked = Locked(parse_lock(lock, where=manifest.lock.path), {"repro.lock": lock})
+    return Written(root.resolve(), spec, data), locked
+
+
 def _check(folder: Path, files: Iterable[FileLock]) -> None:
     disk = DiskRunFolder(folder)
     for file in files:
         if disk.digest(file.path) != (file.digest, file.size):
-            raise TrustError(
-                "E_SUBJECT",
-                "the file is not the one that is recorded",
-                where=f"{folder}/{file.path}",
-                remedy="obtain the folder again",
-            )
+            raise _other_file(folder, file)
+
+
+def _other_file(folder: Path, file: FileLock) -> TrustError:
+    return TrustError(
+        "E_SUBJECT",
+        "the file is not the one that is recorded",
+        where=f"{folder}/{file.path}",
+        remedy="obtain the folder again",
+    )
 
 
 def read_replay(path: Path) -> Replayed:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from repro import strictyaml
 from repro.adapters.clock import SystemClock
 from repro.adapters.files import write_atomic
 from repro.attest.verify import Demands
@@ -14,28 +13,17 @@ from repro.cli import options
 from repro.cli.console import Console, print_json
 from repro.cli.flow import Ready, ready
 from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
+from repro.cli.kept import signed_project
 from repro.cli.pilot import PHASES, scratch
-from repro.cli.project import Locked, Written, locked_project, parse_lock
+from repro.cli.project import Locked, Written, locked_project
 from repro.cli.signing import open_signer
 from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_folder
 from repro.errors import RunError
 from repro.manifest import VerifiedManifest
 from repro.replay import replay
 from repro.report.summary import summary_markdown
-from repro.spec import Spec
 
 __all__ = ["command"]
-
-
-def _signed_project(run: Path, verified: VerifiedManifest, root: Path) -> tuple[Written, Locked]:
-    """Spec and lock as they were signed; source and data come from the project's folder."""
-    manifest = verified.manifest
-    data = (run / manifest.spec.path).read_bytes()
-    document = strictyaml.load(data, where=manifest.spec.path)
-    spec = strictyaml.validate(document, Spec, where=manifest.spec.path)
-    lock = (run / manifest.lock.path).read_bytes()
-    documents = {"repro.lock": lock}
-    return Written(root.resolve(), spec, data), Locked(parse_lock(lock, where=manifest.lock.path), documents)
 
 
 def _require_signed_image(opened: Ready, verified: VerifiedManifest) -> None:
@@ -129,7 +117,7 @@ def command(
         return say_verification(verification)
     verified = verification.manifest
     accelerator = verified.manifest.accelerator
-    signed = _signed_project(run, verified, root)
+    signed = signed_project(run, verified.manifest, root)
     now = signed
     if current:
         written, locked, _ = locked_project(root, accelerator)
