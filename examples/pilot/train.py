@@ -394,7 +394,10 @@ def main() -> None:
         trainer.restore(options.resume)
     train(trainer)
     # A thread of gloo that still holds a tensor while Python ends aborts the process. The
-    # threads end with the process group, and that ends once nothing refers to it.
+    # threads end with the process group, and that ends once nothing refers to it. Whoever ends
+    # it holds the interpreter's lock, which a thread needs to let go of its last result: give
+    # the threads a moment with the lock free, or both wait for ever.
+    time.sleep(0.2)
     del trainer
     gc.collect()
     dist.destroy_process_group()
