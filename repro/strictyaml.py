@@ -62,6 +62,17 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LAYOUT = frozenset("\t\n\r")
+_WORDS = {
+    "model_type": "should be a mapping of keys to values",
+    "model_attributes_type": "should be a mapping of keys to values",
+    "dict_type": "should be a mapping of keys to values",
+    "tuple_type": "should be a list",
+    "too_short": "should hold at least one entry",
+    "string_too_short": "should not be empty",
+    "string_pattern_mismatch": "is not of the form that is wanted here; see docs/spec.md",
+}
+"""What pydantic means, for people; by the type of its error."""
+
 _REMEDY = "correct the places named and try again"
 
 
@@ -314,6 +325,8 @@ def _flaw(document: Document, model: type[BaseModel], detail: Any) -> Flaw:
         message = f"unknown key {path[-1]!r}" + _suggestion(str(path[-1]), _fields(model, path[:-1]))
     elif kind == "missing":
         message = f"the key {detail['loc'][-1]!r} is missing"
+    elif kind in _WORDS:
+        message = _WORDS[kind]
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]
     else:

@@ -59,24 +59,27 @@ def _flow(members: dict[str, Any]) -> CommentedMap:
     return entry
 
 
-def _rule(tree: CommentedMap, predicate: str, principal: str) -> None:
+def _rule(tree: CommentedMap, predicate: str, principal: str) -> bool:
+    """Let a principal sign one kind of statement; say whether that is new."""
     for rule in tree["rules"]:
         if rule["predicateType"] == predicate:
-            if principal not in rule["principals"]:
-                rule["principals"].append(Quoted(principal))
-            return
+            if principal in rule["principals"]:
+                return False
+            rule["principals"].append(Quoted(principal))
+            return True
     principals = CommentedSeq([Quoted(principal)])
     principals.fa.set_flow_style()
     tree["rules"].append(
         _flow({"predicateType": Quoted(predicate), "threshold": 1, "principals": principals})
     )
+    return True
 
 
 def trust_key(trust: Path, key: Path, *, principal: str, statement: str) -> PublicKey:
     """Add a public key to a policy, and let its principal sign one kind of statement.
 
-    The file is made where it is missing. A key that does not lie below the
-    policy's folder is copied to `keys/` there.
+    The file is made where it is missing, and left alone where it says all that already.
+    A key that does not lie below the policy's folder is copied to `keys/` there.
 
     Args:
         statement: `run` or `replay`.
@@ -104,7 +107,8 @@ def trust_key(trust: Path, key: Path, *, principal: str, statement: str) -> Publ
             "principal": Quoted(principal),
         }
         tree.setdefault("keys", CommentedSeq()).append(_flow(members))
-    _rule(tree, PREDICATES[statement], principal)
+    if not _rule(tree, PREDICATES[statement], principal) and known:
+        return opened
     tree["version"] += 1
     stream = io.BytesIO()
     _yaml().dump(tree, stream)

@@ -41,7 +41,7 @@ def _cyclonedx(manifest: Manifest, digest: Digest, lock: Lock) -> bytes:
         raise FileError(
             "cyclonedx-package-missing",
             "the package that writes CycloneDX is not installed",
-            remedy="install repro-manifest[export]",
+            remedy="install it: pip install 'repro-manifest[export]', or '.[export]' in a checkout",
         ) from None
     return cyclonedx_json(manifest, digest, lock).encode("utf-8")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from repro.cli.console import print_json
 from repro.errors import FileError, ReproError, SpecError
 
 __all__ = ["explain"]
@@ -22,7 +22,12 @@ def _named(error: OSError) -> FileError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return FileError("permission-denied", "writing or reading here is not permitted", where=place)
-    return FileError("file-trouble", error.strerror or type(error).__name__, where=place)
+    return FileError(
+        "file-trouble",
+        error.strerror or type(error).__name__,
+        where=place,
+        remedy="see that the path is right and leads to a plain file or folder",
+    )
 
 
 def _tree(error: ReproError) -> dict[str, Any]:
@@ -40,14 +45,20 @@ def _tree(error: ReproError) -> dict[str, Any]:
     return tree
 
 
+def _usage(error: click.ClickException) -> dict[str, Any]:
+    context = getattr(error, "ctx", None)
+    remedy = f"see `{context.command_path} --help`" if context else "see `repro --help`"
+    message = error.format_message()
+    return {"kind": "usage", "family": "usage", "message": message, "where": None, "remedy": remedy}
+
+
 def _say(error: ReproError, colour: bool | None) -> None:
     click.secho(f"error[{error.kind}] ", fg="red", bold=True, nl=False, err=True, color=colour)
     click.echo(str(error), err=True)
-    if isinstance(error, SpecError):
+    if isinstance(error, SpecError) and len(error.flaws) > 1:
         for flaw in error.flaws:
             place = f"{flaw.line}:{flaw.column}: " if flaw.line else ""
-            key = f"{flaw.path}: " if flaw.path else ""
-            click.echo(f"  {place}{key}{flaw.message}", err=True)
+            click.echo(f"  {place}{flaw.message}", err=True)
     if error.remedy:
         click.secho("  what to do: ", fg="cyan", nl=False, err=True, color=colour)
         click.echo(error.remedy, err=True)
@@ -63,6 +74,8 @@ def explain(error: Exception, arguments: Sequence[str], *, colour: bool | None =
         click.echo("interrupted: nothing half-written is left", err=True)
         return 130
     if isinstance(error, click.ClickException):
+        if "--json" in arguments:
+            print_json({"error": _usage(error)})
         error.show()
         return error.exit_code
     if isinstance(error, OSError) and not isinstance(error, ReproError):
@@ -70,6 +83,6 @@ def explain(error: Exception, arguments: Sequence[str], *, colour: bool | None =
     if not isinstance(error, ReproError):
         raise error
     if "--json" in arguments:
-        click.echo(json.dumps({"error": _tree(error)}, indent=2, sort_keys=True))
+        print_json({"error": _tree(error)})
     _say(error, colour)
     return 1

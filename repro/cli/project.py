@@ -51,9 +51,16 @@ def read_spec(root: Path) -> Written:
     """Read and check `repro.yaml`.
 
     Raises:
-        SpecError: `spec-missing`, or every flaw of the file at once.
+        SpecError: `spec-missing`, `spec-not-a-file`, or every flaw of the file at once.
     """
     path = root / "repro.yaml"
+    if path.exists() and not path.is_file():
+        raise SpecError(
+            "spec-not-a-file",
+            "repro.yaml is no plain file",
+            where=str(path),
+            remedy="put a file there, or name the project's folder with -C",
+        )
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from repro.errors import FileError
 from repro.manifest import Manifest, parse_manifest
 
-__all__ = ["next_sequence", "read_manifest"]
+__all__ = ["next_sequence", "not_a_run", "read_manifest"]
 
 
 def read_manifest(run: Path) -> Manifest:
@@ -21,13 +21,18 @@ def read_manifest(run: Path) -> Manifest:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise FileError(
-            "not-a-run",
-            "there is no manifest.json: this is no run folder",
-            where=str(run),
-            remedy="name a folder that `repro capture` wrote, such as manifests/pilot.cpu",
-        ) from None
+        raise not_a_run(run) from None
     return parse_manifest(data, where=str(path))
+
+
+def not_a_run(run: Path) -> FileError:
+    """Name a folder that is no run folder."""
+    return FileError(
+        "not-a-run",
+        "there is no manifest.json: this is no run folder",
+        where=str(run),
+        remedy="name a folder that `repro capture` wrote, such as manifests/pilot.cpu",
+    )
 
 
 def next_sequence(run: Path, project: str) -> int:

@@ -11,6 +11,8 @@ from repro.adapters.runfolder import DiskRunFolder
 from repro.attest.keyring import Trust, open_trust
 from repro.attest.outcome import Verification
 from repro.attest.verify import Demands, verify
+from repro.bundle import BUNDLE_SUFFIX
+from repro.cli.runs import not_a_run
 from repro.errors import TrustError
 from repro.report.verification import MARKS, verification_lines
 
@@ -44,7 +46,13 @@ def read_trust(path: Path) -> Trust:
 
 
 def verify_folder(run: Path, trust_file: Path, demands: Demands | None = None) -> Verification:
-    """Verify a run folder of this machine, now."""
+    """Verify a run folder of this machine, now.
+
+    Raises:
+        FileError: `not-a-run` where neither a manifest nor a signature lies there.
+    """
+    if not (run / "manifest.json").exists() and not any(run.glob(f"*{BUNDLE_SUFFIX}")):
+        raise not_a_run(run)
     return verify(DiskRunFolder(run), read_trust(trust_file), now=SystemClock().now(), demands=demands)
 
 

@@ -59,7 +59,8 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
     yield "machine", _machine(manifest)
     for record in manifest.inputs:
         commit = f" at {record.commit[:12]}" if record.commit else ""
-        yield record.kind, f"{record.name}: {record.requested}{commit}, {short(record.digest)}"
+        name = "" if record.kind == "base" else f"{record.name}: "
+        yield record.kind, f"{name}{record.requested}{commit}, {short(record.digest)}"
     yield "seed", f"{manifest.seed}, determinism {manifest.determinism}"
     for phase in manifest.phases:
         yield phase.name, _phase(phase)
@@ -69,7 +70,7 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
         yield "checkpoint", f"after step {manifest.checkpoint.at_step}, {files}, {size(total)}"
     yield (
         "repeats itself",
-        _claim(manifest.reproduced_itself, "not tested: repro.yaml gives no resume command"),
+        _claim(manifest.reproduced_itself, "not tested: without a resume command the pilot ran once"),
     )
     yield (
         "resumes exactly",

@@ -109,3 +109,45 @@ def test_a_pipe_that_closes_early_is_no_failure(tmp_path: Path) -> None:
 def test_colour_is_left_out_when_asked_and_in_a_pipe(tmp_path: Path) -> None:
     assert "\x1b[" not in repro("lock", "-C", str(tmp_path), NO_COLOR="1").stderr
     assert "\x1b[" not in repro("lock", "-C", str(tmp_path)).stderr
+
+
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "repro.yaml")
+    result = repro("lock", "--check", "-C", str(tmp_path))
+    assert result.returncode == 1
+    assert "error[spec-not-a-file]" in result.stderr
+
+
+def test_wrong_usage_is_json_too(tmp_path: Path) -> None:
+    result = repro("verify", str(tmp_path), "--trust", str(tmp_path / "absent"), "--json")
+    assert result.returncode == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert "absent" in error["message"]
+    assert error["remedy"] == "see `repro verify --help`"
+
+
+def test_one_flaw_is_said_once(tmp_path: Path) -> None:
+    spec = (Path(__file__).parents[2] / "examples" / "pilot" / "repro.yaml").read_text()
+    (tmp_path / "repro.yaml").write_text(spec.replace("steps: 20", "steps: 0"))
+    said = repro("lock", "-C", str(tmp_path)).stderr
+    assert said.count("pilot.steps") == 1
+
+
+def test_a_folder_that_is_no_run_is_no_forgery(tmp_path: Path) -> None:
+    trust = Path(__file__).parents[2] / "manifests" / "trust.yaml"
+    for command in (["verify", str(tmp_path), "--trust", str(trust)], ["show", str(tmp_path)]):
+        result = repro(*command)
+        assert result.returncode == 1
+        assert "error[not-a-run]" in result.stderr
+
+
+def test_trusting_a_key_twice_changes_nothing(tmp_path: Path) -> None:
+    assert repro("keys", "new", str(tmp_path / "a"), "--no-passphrase").returncode == 0
+    trust = ["keys", "trust", str(tmp_path / "trust.yaml"), str(tmp_path / "a.pub"), "--principal", "a"]
+    assert repro(*trust).returncode == 0
+    written = (tmp_path / "trust.yaml").read_bytes()
+    assert repro(*trust).returncode == 0
+    assert (tmp_path / "trust.yaml").read_bytes() == written
+    assert repro(*trust, "--for", "replay").returncode == 0
+    assert b"version: 2" in (tmp_path / "trust.yaml").read_bytes()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from repro.adapters.docker_engine import DockerEngine
+from repro.adapters.docker_options import OWNER
 from tests.e2e.e2e_world import ENTRY, make_keys, repro, succeed
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -20,9 +21,15 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 MakeSmall = Callable[..., Path]
 
 
-def containers(engine: DockerEngine) -> list[str]:
-    found = engine.client.api.containers(all=True, filters={"label": "repro-manifest.owner"})
-    return [container["Id"] for container in found]
+def owners(engine: DockerEngine) -> list[int]:
+    """Process numbers of those who made the containers that are there."""
+    found = engine.client.api.containers(all=True, filters={"label": OWNER})
+    return [int(container["Labels"][OWNER].rpartition("/")[2]) for container in found]
+
+
+def left_over(engine: DockerEngine) -> list[int]:
+    """Owners that are gone while their containers are not."""
+    return [pid for pid in owners(engine) if not Path(f"/proc/{pid}").exists()]
 
 
 def capture(project: Path, key: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +88,7 @@ def test_a_pilot_that_fails(small: MakeSmall, tmp_path: Path, engine: DockerEngi
     assert "exited with 7" in result.stderr
     assert "the reason" in result.stderr
     assert no_run_is_left(project)
-    assert containers(engine) == []
+    assert left_over(engine) == []
 
 
 def test_a_pilot_that_hangs_is_stopped_with_its_children(
@@ -95,7 +102,7 @@ def test_a_pilot_that_hangs_is_stopped_with_its_children(
     assert result.returncode == 1
     assert "error[pilot-timeout]" in result.stderr
     assert no_run_is_left(project)
-    assert containers(engine) == []
+    assert left_over(engine) == []
 
 
 def test_a_pilot_that_was_not_recorded(small: MakeSmall, tmp_path: Path) -> None:
@@ -118,14 +125,14 @@ def test_an_interrupt_leaves_nothing(
     command = [sys.executable, "-c", ENTRY, "capture", "-C", str(project), "--key", str(key)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         deadline = time.monotonic() + 60
-        while not containers(engine) and time.monotonic() < deadline:
+        while process.pid not in owners(engine) and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert containers(engine)
+        assert process.pid in owners(engine)
         os.kill(process.pid, sent)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert containers(engine) == []
+    assert left_over(engine) == []
     assert no_run_is_left(project)
 
 

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tests.recorder.reference as reference
 from repro.recorder import fingerprint as kernels
 from repro.recorder import parts
-from tests.recorder import reference
 
 pytestmark = pytest.mark.torch
 
