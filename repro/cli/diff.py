@@ -12,9 +12,10 @@ from repro.cli.console import print_json
 from repro.cli.judging import OUTCOMES, compare_runs, say_verdict
 from repro.cli.kept import checked_trace, signed_project
 from repro.cli.runs import read_manifest
-from repro.comparability import comparability
+from repro.comparability import compare_stacks, conclude
 from repro.facts import input_facts
 from repro.manifest import Manifest
+from repro.report.stack import stack_lines
 
 __all__ = ["command"]
 
@@ -47,16 +48,20 @@ def command(first: Path, second: Path, detail: bool, as_json: bool) -> int:
     Exit codes: 0 same, 1 could not do it, 2 usage, 3 differs, 4 could not tell.
     """
     a, b = read_manifest(first), read_manifest(second)
+    stacks = compare_stacks(a, b.image, b.host, accelerator=b.accelerator)
     (facts_a, lock_a), (facts_b, lock_b) = _inputs(first, a), _inputs(second, b)
     verdict = compare_runs(
         checked_trace(first, a.phases),
         checked_trace(second, b.phases),
         manifest=a,
-        environment=comparability(a, b.image, b.host, accelerator=b.accelerator),
+        environment=conclude(stacks),
         facts=(facts_a, facts_b),
         locks=(lock_a, lock_b),
     )
     if as_json:
-        print_json(verdict.tree())
+        print_json({**verdict.tree(), "stack": [fact.tree() for fact in stacks]})
         return OUTCOMES[verdict.outcome][1]
-    return say_verdict(verdict, detail=detail)
+    code = say_verdict(verdict, detail=detail)
+    for line in stack_lines(stacks):
+        click.echo(line)
+    return code

@@ -18,7 +18,17 @@ from repro.manifest import Manifest
 from repro.noun import Noun
 from repro.verdict import Comparability
 
-__all__ = ["RULES", "FactResult", "Need", "Rule", "Side", "comparability", "compare_sides", "conclude"]
+__all__ = [
+    "RULES",
+    "FactResult",
+    "Need",
+    "Rule",
+    "Side",
+    "comparability",
+    "compare_sides",
+    "compare_stacks",
+    "conclude",
+]
 
 
 class FactResult(Noun):
@@ -82,10 +92,10 @@ def _reason(result: FactResult) -> str:
     return f"{result.fact}: {first} in the target, {second} in the candidate"
 
 
-def comparability(
+def compare_stacks(
     manifest: Manifest, image: ImageRecord | None, host: HostFacts, *, accelerator: Accelerator | None = None
-) -> Comparability:
-    """Return what a run on `host` in `image` may be asked, compared with the run of a manifest.
+) -> tuple[FactResult, ...]:
+    """Put the stack of a manifest's run beside that of a run on `host` in `image`.
 
     Args:
         image: the candidate's, None where it ran without one.
@@ -102,4 +112,11 @@ def comparability(
         accelerator=accelerator or manifest.accelerator,
         image=image.identity.config_digest if image else None,
     )
-    return conclude(compare_sides(target, candidate))
+    return compare_sides(target, candidate)
+
+
+def comparability(
+    manifest: Manifest, image: ImageRecord | None, host: HostFacts, *, accelerator: Accelerator | None = None
+) -> Comparability:
+    """Return what a run on `host` in `image` may be asked, compared with the run of a manifest."""
+    return conclude(compare_stacks(manifest, image, host, accelerator=accelerator))
