@@ -35,6 +35,11 @@ def test_the_page_of_errors_is_the_source() -> None:
     assert page == script("errors_page").page(), "run `python scripts/errors_page.py`"
 
 
+def test_the_page_of_the_tree_is_the_source() -> None:
+    page = (ROOT / "docs" / "tree.md").read_text(encoding="utf-8")
+    assert page == script("tree_page").page(), "run `python scripts/tree_page.py`"
+
+
 def test_published_schemas_are_the_nouns() -> None:
     for name, text in script("schemas").schemas().items():
         published = (ROOT / "docs" / "schema" / name).read_text(encoding="utf-8")
