@@ -334,7 +334,7 @@ def refused(world: World) -> SpecError:
         (lambda p: p["rules"][0].update(threshold=3), "cannot be reached"),
         (lambda p: p["rules"][0].update(threshold="1"), "valid integer"),
         (lambda p: p["rules"].append(p["rules"][0]), "two rules"),
-        (lambda p: p.update(rules=[]), "at least 1"),
+        (lambda p: p.update(rules=[]), "at least one"),
         (lambda p: p["rules"][0].update(principals=["train", "train"]), "stands twice"),
         (lambda p: p["rules"][0].update(principals=["nobody"]), "no key"),
         (lambda p: p["rules"][0].update(predicateType="https://slsa.dev/provenance/v1"), "should be"),
