@@ -45,11 +45,22 @@ def _stack() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": str(cudnn.version()) if started and cudnn.is_available() else None,
+        "nccl": _nccl(),
         "config": hashlib.sha256(torch.__config__.show().encode("utf-8")).hexdigest(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
+
+
+def _nccl() -> str | None:
+    """Return the version of NCCL, or of RCCL where torch is built for ROCm."""
+    if accelerator() is not torch.cuda:
+        return None
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def _devices() -> list[dict[str, Any]]:

@@ -343,3 +343,14 @@ print(hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).he
     assert all(("boundary" in step) is (what != "model") for step in steps)
     assert len({step["params"]["0.weight"]["dg"] for step in steps[:3]}) == 3
     assert not of_kind(found, "err")
+
+
+def test_the_communication_library_is_named_only_where_an_accelerator_was_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = pytest.importorskip("repro.recorder.facts")
+    torch = facts.torch
+    assert facts._nccl() is None
+    monkeypatch.setattr(facts, "accelerator", lambda: torch.cuda)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    assert facts._nccl() == "2.27.5"
