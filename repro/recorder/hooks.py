@@ -186,7 +186,7 @@ def _wrap_loader() -> None:
         try:
             return original(self)
         finally:
-            _here().session.data_wait += time.perf_counter() - started
+            _here().session.clock.data_wait += time.perf_counter() - started
 
     kind.__next__ = unseen(__next__)
 

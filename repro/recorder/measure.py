@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import sys
 from array import array
@@ -58,16 +59,45 @@ def _rss_peak() -> int | None:
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
 
 
+def _rss() -> int | None:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _device_used(module: Any, device: int) -> int | None:
+    """Bytes in use on a device by all processes: as NVML or amdsmi say, else as the driver says."""
+    try:
+        return int(module.device_memory_used(device))
+    except (ImportError, AttributeError, RuntimeError, OSError):
+        pass
+    try:
+        free, total = module.mem_get_info(device)
+    except (AttributeError, RuntimeError):
+        return None
+    return int(total - free)
+
+
 def memory() -> dict[str, int | None]:
-    """Peaks so far in bytes: of the process, and of the accelerators' allocator over all devices used."""
-    allocated = reserved = None
+    """Bytes: of this process now and at most, and of the devices that its allocator holds memory of.
+
+    Peaks are those since the program started, or since it reset them itself.
+    """
+    found: dict[str, int | None] = {"rss_bytes": _rss(), "rss_peak_bytes": _rss_peak()}
+    found |= dict.fromkeys(
+        ("allocated_peak_bytes", "reserved_peak_bytes", "reserved_bytes", "device_used_bytes")
+    )
     module = accelerator()
     if module is not None:
-        devices = range(module.device_count())
-        allocated = sum(module.max_memory_allocated(at) for at in devices)
-        reserved = sum(module.max_memory_reserved(at) for at in devices)
-    return {
-        "rss_peak_bytes": _rss_peak(),
-        "allocated_peak_bytes": allocated,
-        "reserved_peak_bytes": reserved,
-    }
+        # A look at a device that the program does not use would start it.
+        devices = [at for at in range(module.device_count()) if module.max_memory_reserved(at)]
+        used = [_device_used(module, at) for at in devices]
+        found |= {
+            "allocated_peak_bytes": sum(module.max_memory_allocated(at) for at in devices),
+            "reserved_peak_bytes": sum(module.max_memory_reserved(at) for at in devices),
+            "reserved_bytes": sum(module.memory_reserved(at) for at in devices),
+            "device_used_bytes": None if None in used else sum(filter(None, used)),
+        }
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -66,6 +67,34 @@ class Optimizers:
     def alive(self) -> list[Known]:
         """Return those that still exist."""
         return [known for known in self._known.values() if known.ref() is not None]
+
+    def watch(self) -> None:
+        """Remember how often each parameter was written, to see a compiled step by its effect."""
+        for known in self.alive():
+            known.watch()
+
+    def written(self) -> list[Known]:
+        """Return those whose parameters were written to since `watch` without a step that was seen."""
+        return [known for known in self.alive() if known.was_written()]
+
+    def state(self, name: Callable[[Tensor], str | None]) -> dict[str, Tensor]:
+        """Return what the optimizers hold for each parameter.
+
+        Args:
+            name: returns the name of a parameter, None for one that has none.
+
+        Returns:
+            tensors by `<optimizer>/<parameter>/<key>`.
+        """
+        found: dict[str, Tensor] = {}
+        for known in self.alive():
+            optimizer = known.ref()
+            for parameter, held in (optimizer.state if optimizer is not None else {}).items():
+                owner = name(parameter) if isinstance(parameter, Tensor) else None
+                for key, value in held.items() if owner is not None and isinstance(held, dict) else ():
+                    if isinstance(value, Tensor):
+                        found[f"{known.number}/{owner}/{key}"] = value
+        return found
 
 
 def _setting(value: Any) -> Any:

@@ -6,9 +6,7 @@ begins, as `docs/trace.md` defines a step, and writes.
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,17 +15,18 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from . import checkpoints, facts
+from . import facts
+from .clock import Clock
 from .content import rest_digest, tensors_in, walk
 from .emit import Writer, hexed
+from .ending import Ending, leave
 from .evaluation import Evaluation, root_form
 from .guard import Guard, Leave, in_backward
-from .measure import memory, rng
 from .optimizers import Optimizers
 from .parts import Later, fingerprints, short_forms
 from .settings import Settings
 from .steps import Step
-from .weights import Prints, Weights
+from .weights import Weights
 
 __all__ = ["Session"]
 
@@ -52,24 +51,22 @@ class Session:
         self._optimizers = Optimizers()
         self._called: dict[int, weakref.ref[Module]] = {}
         self._weights = Weights(self._optimizers, self._called_modules, self._guard(self._lose_model))
+        self._ending = Ending(self._weights)
         self._step = 0
         self._pending: Step | None = None
         self._evaluation: Evaluation | None = None
         self._stepping: int | None = None
         self._has_closure = False
-        self._last_params: Prints | None = None
         self._indices: dict[str, int] = {}
         self._started = self._ended = False
-        self._clock: float | None = None
-        self._recorder_seconds = 0.0
+        self.clock = Clock(self._write, lambda: self._guard.seconds)
+        """Measures what is not compared."""
         self._clear_step()
 
     def _clear_step(self) -> None:
         self._inputs: list[Later[list[list[Any]]]] = []
         self._losses: list[Later[dict[str, Any]]] = []
         self._backward_done = False
-        self.data_wait = 0.0
-        """Seconds the program waited for data loaders since the last step."""
 
     def _called_modules(self) -> list[Module]:
         return [module for ref in self._called.values() if (module := ref()) is not None]
@@ -91,8 +88,7 @@ class Session:
             self._settle()
             return
         self._boundary()
-        if self._clock is None:
-            self._clock = time.perf_counter()
+        self.clock.start()
 
     def leave_forward(self, module: Module, args: Any, kwargs: Any, output: Any, *, grad: bool) -> None:
         """That module has returned."""
@@ -100,6 +96,8 @@ class Session:
         if grad:
             self._called.setdefault(id(module), weakref.ref(module))
             self._inputs.append(short_forms(given))
+            if next(module.parameters(), None) is not None:
+                self.clock.fed(given)
             return
         if self._evaluation is None:
             self._evaluation = Evaluation()
@@ -205,24 +203,10 @@ class Session:
         inputs = [form for forms in self._inputs for form in forms()]
         event = step.event(self._step, inputs, [loss() for loss in self._losses])
         if "optimizers" in event:
-            self._last_params = event.get("params")
+            self._ending.params = event.get("params")
         self._write(event)
-        self._measure()
+        self.clock.step(self._step)
         self._clear_step()
-
-    def _measure(self) -> None:
-        now, spent = time.perf_counter(), self._guard.seconds
-        timing: dict[str, Any] = {
-            "ev": "time",
-            "step": self._step,
-            "data_wait_s": hexed(self.data_wait),
-            "recorder_s": hexed(spent - self._recorder_seconds),
-        }
-        if self._clock is not None:
-            timing["s"] = hexed(now - self._clock)
-        self._clock, self._recorder_seconds = now, spent
-        self._write(timing)
-        self._write({"ev": "mem", "step": self._step, **memory()})
 
     def _stop_if_asked(self) -> None:
         if self._settings.stop_after is None or self._step < self._settings.stop_after:
@@ -230,7 +214,7 @@ class Session:
         try:
             self.finish(stopped=True)
         finally:
-            raise Leave(_leave)
+            raise Leave(leave)
 
     def _show_model(self, event: dict[str, Any] | None) -> None:
         if event is not None:
@@ -241,7 +225,7 @@ class Session:
         """The program lets go of a model, as at the end of a function: this is the last time to look."""
         if not self._ended:
             self._settle()
-            self._last_params = self._weights.final() or self._last_params
+            self._ending.remember()
 
     # ------------------------------------------ steps of optimizers torch compiled
 
@@ -249,14 +233,12 @@ class Session:
         """Remember how often each parameter was written, to see a compiled optimizer by its effect."""
         if not self._weights.seen and self._optimizers.alive():
             self._show_model(self._weights.look(unless_orphans=True))
-        for known in self._optimizers.alive():
-            known.watch()
+        self._optimizers.watch()
 
     def _take_unseen_step(self) -> None:
         if not self._backward_done or not self._weights.seen:
             return
-        written = [known for known in self._optimizers.alive() if known.was_written()]
-        if written:
+        if written := self._optimizers.written():
             step = self._begin_step()
             step.note_unseen()
             for known in written:
@@ -269,7 +251,7 @@ class Session:
         run, self._evaluation = self._evaluation, None
         if run is not None:
             self._write(run.event(self._step))
-            self._write({"ev": "time", "what": "eval", "s": hexed(run.seconds)})
+            self.clock.took("eval", run.seconds)
 
     def checkpoint(self, kind: str, api: str, value: Any, size: int | None, seconds: float) -> None:
         """A checkpoint was written (`save`) or read (`load`)."""
@@ -282,7 +264,7 @@ class Session:
         tensors = dict(zip(found, forms, strict=True))
         told = {"after": self._step, "api": api, "index": index, "bytes": size}
         self._write({"ev": kind, **told, "tensors": tensors, "rest": rest_digest(rest)})
-        self._write({"ev": "time", "what": kind, "s": hexed(seconds)})
+        self.clock.took(kind, seconds)
 
     def observe(self, name: str, tensor: Tensor) -> None:
         """The program handed over a tensor to record."""
@@ -313,25 +295,6 @@ class Session:
         if not self._started:
             return
         steps = None if self._settings.only_end else self._step
-        event: dict[str, Any] = {"ev": "end", "step": steps, "rng": rng()}
-        params = self._weights.final() or self._last_params
-        if params is not None:
-            event["params"] = params
-        if stopped:
-            event["stopped"] = True
-        self._write(event)
+        self._write(self._ending.event(steps, stopped=stopped))
         self._ended = True
         self._writer.sync()
-
-
-def _leave() -> None:
-    """End the process as if it had done its work, once nothing is being written any more."""
-    try:
-        checkpoints.wait()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if "multiprocessing" in sys.modules:
-            for child in sys.modules["multiprocessing"].active_children():
-                child.terminate()
-    finally:
-        os._exit(0)

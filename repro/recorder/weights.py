@@ -12,7 +12,7 @@ from torch.nn import Module
 from .facts import place
 from .names import ModelView
 from .optimizers import Known, Optimizers
-from .parts import Later, fingerprints
+from .parts import Later, fingerprints, short_forms
 
 __all__ = ["Prints", "Weights"]
 
@@ -53,6 +53,7 @@ class Weights:
         if unless_orphans and view.orphans:
             return None
         self.glance(view)
+        frozen = [name for name, tensor in _present(view.parameters) if not tensor.requires_grad]
         return {
             "ev": "model",
             "cls": view.cls,
@@ -60,6 +61,7 @@ class Weights:
             "rows": view.rows,
             "params": self._prints(_present(view.parameters), full=True)(),
             "buffers": self._prints(_present(view.buffers), full=True)(),
+            **({"frozen": frozen} if frozen else {}),
         }
 
     def glance(self, view: ModelView | None = None) -> None:
@@ -88,6 +90,15 @@ class Weights:
         if not present or len(present) < len(self._view.parameters):
             return None
         return self._prints(present, full=True, sketch=False)()
+
+    def final_state(self) -> dict[str, list[Any]] | None:
+        """Short forms of the buffers, and of what optimizers hold; None where optimizers are gone."""
+        if self._view is None or not self._optimizers.alive():
+            return None
+        held = {f"buffer/{name}": tensor for name, tensor in _present(self._view.buffers)}
+        for name, tensor in self._optimizers.state(self._view.name).items():
+            held[f"optimizer/{name}"] = tensor
+        return dict(zip(held, short_forms(list(held.values()))(), strict=True))
 
     def _named(self, known: Known) -> list[tuple[str, Tensor]]:
         tensors = [p for group in known.groups() for p in group]
