@@ -21,6 +21,7 @@ NOUNS = [
     "image",
     "job",
     "trace",
+    "measurement",
     "verdict",
     "statement",
     "bundle",

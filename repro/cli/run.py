@@ -7,12 +7,15 @@ from pathlib import Path
 import click
 
 from repro.adapters.publish import publish
+from repro.adapters.tracefiles import open_trace
 from repro.cli import options
 from repro.cli.console import Console, print_json
 from repro.cli.flow import ready
 from repro.cli.pilot import record_pilot, scratch
 from repro.cli.project import locked_project
 from repro.digest import pretty_json
+from repro.measurement import measure_phase
+from repro.report.measurement import measurement_lines
 from repro.report.words import count, duration
 from repro.run import PilotRun, run_command
 
@@ -67,10 +70,14 @@ def command(
         run = record_pilot(opened, folder, console)
         if keep is not None:
             _keep(run, keep)
+        measured = [measure_phase(phase) for phase in open_trace(run.folder, run.phases).phases]
     if as_json:
-        print_json({"phases": [phase.tree() for phase in run.phases]})
+        phases = [phase.tree() for phase in run.phases]
+        print_json({"phases": phases, "measurements": [one.tree() for one in measured]})
         return 0
-    for phase in run.phases:
+    for phase, found in zip(run.phases, measured, strict=True):
         ranks = count(phase.world_size, "rank")
         click.echo(f"{phase.name:12}{count(phase.steps, 'step')}, {ranks}, {duration(phase.milliseconds)}")
+        for line in measurement_lines(found):
+            click.echo(f"{'':12}{line}")
     return 0

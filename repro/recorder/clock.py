@@ -90,7 +90,7 @@ class Clock:
             timing["s"] = hexed(now - self._last)
         if (seconds := self._communication.after(number)) is not None:
             timing["communication_s"] = hexed(seconds)
-        self._last, self._recorder_seconds = time.perf_counter(), spent
+        self._last, self._recorder_seconds = now, spent
         self._write(timing)
         self._write({"ev": "mem", "step": number, **memory()})
         self._begin_step()

@@ -67,8 +67,12 @@ class Guard:
         self._report = report
         self._local = threading.local()
         self._lock = threading.RLock()
-        self.seconds = 0.0
-        """Time spent in recorder work so far."""
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Return the time spent in recorder work so far, with the work that is being done."""
+        started = getattr(self._local, "started", None)
+        return self._seconds + (0.0 if started is None else time.perf_counter() - started)
 
     def after_fork(self) -> None:
         """Forget locks that other threads of the parent may have held."""
@@ -82,7 +86,7 @@ class Guard:
             if getattr(self._local, "busy", False) or _foreign():
                 return None
             self._local.busy = True
-            started = time.perf_counter()
+            self._local.started = started = time.perf_counter()
             grad = torch.is_grad_enabled()
             leave = None
             try:
@@ -95,8 +99,8 @@ class Guard:
                 self._report(work.__name__, error)
             finally:
                 torch._C._set_grad_enabled(grad)
-                self.seconds += time.perf_counter() - started
-                self._local.busy = False
+                self._seconds += time.perf_counter() - started
+                self._local.started, self._local.busy = None, False
             return leave() if leave is not None else None
 
         return unseen(run, recursive=True)

@@ -59,7 +59,7 @@ class Session:
         self._has_closure = False
         self._indices: dict[str, int] = {}
         self._started = self._ended = False
-        self.clock = Clock(self._write, lambda: self._guard.seconds)
+        self.clock = Clock(self._write, self._guard.seconds)
         """Measures what is not compared."""
         self._clear_step()
 

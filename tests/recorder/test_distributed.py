@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from repro.trace import decode_sketch
+from repro.trace import decode_sketch, unhex
 from tests.recorder.recorder_world import (
     Pair,
     all_files,
@@ -132,3 +132,12 @@ def test_a_stage_names_only_what_it_holds(pair: Pair) -> None:
     assert names[1]
     losses = [[len(step["loss"]) for step in of_kind(pair.events("pipeline", r), "step")] for r in (0, 1)]
     assert losses == [[4, 4, 4]] * 2
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_the_time_ranks_exchange_data_is_measured_once(pair: Pair, case: str) -> None:
+    for rank in (0, 1):
+        times = [event for event in of_kind(pair.events(case, rank), "time") if "step" in event]
+        told = [event["step"] for event in times if "communication_s" in event]
+        assert told == [3]
+        assert 0 < unhex(times[2]["communication_s"]) < sum(unhex(event["s"]) for event in times)

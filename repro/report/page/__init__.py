@@ -63,7 +63,7 @@ def html_page(
         _section("training", "Training", curves_section(manifest, trace, replays, read)),
         _section("comparison", "Comparison", replays_section(manifest, replays)),
         _section("run", "What ran", table((), list(manifest_rows(manifest)))),
-        _section("cost", "Time and memory", cost_section(manifest, replays, read)),
+        _section("cost", "Time and memory", cost_section(manifest, replays, read, trace)),
         _section("environment", "Environment", environment_section(manifest, replays)),
         _section("packages", "Packages", packages_section(manifest, lock)),
         _section("image", "Image", image_section(manifest)),

@@ -10,11 +10,14 @@ from repro.attest.outcome import Verification
 from repro.host import HostFacts
 from repro.lock import Lock
 from repro.manifest import Manifest, PhaseRecord
+from repro.measurement import measure_phase
 from repro.report.markup import Html, join, table, tag
+from repro.report.measurement import measurement_lines
 from repro.report.page.curves import SIGNED, Read
 from repro.report.replayed import Replayed
 from repro.report.verification import MARKS
 from repro.report.words import count, duration, short, size
+from repro.trace import Trace
 
 __all__ = ["checks_section", "cost_section", "environment_section", "image_section", "packages_section"]
 
@@ -32,15 +35,18 @@ def _memory(value: int | None) -> str:
     return "unknown" if value is None else size(value)
 
 
-def cost_section(manifest: Manifest, replays: Sequence[Replayed], read: Read) -> Html:
-    """Time and memory per phase and run."""
+def cost_section(manifest: Manifest, replays: Sequence[Replayed], read: Read, trace: Trace | None) -> Html:
+    """Time and memory per phase and run; the signed run's in detail."""
     phases: list[tuple[str | None, PhaseRecord]] = [(None, phase) for phase in manifest.phases]
     phases += [(replay.name, phase) for replay in replays for phase in replay.phases]
     longest = max((phase.milliseconds for _, phase in phases), default=0) or 1
     rows = [_cost_row(run, phase, read, longest) for run, phase in phases[:_MOST]]
     head = ("phase", "run", "time", "per step", "waiting for data", "recorder", "memory", "on the device")
     note = "Memory is the largest of any rank. Waiting and recorder are shares of the time of all steps."
-    return join(table(head, rows), tag("p", note, class_="note"))
+    parts = [table(head, rows), tag("p", note, class_="note")]
+    for measured in [measure_phase(phase) for phase in trace.phases] if trace else []:
+        parts += [tag("h3", measured.phase), *(tag("p", line) for line in measurement_lines(measured))]
+    return join(*parts)
 
 
 def _cost_row(run: str | None, phase: PhaseRecord, read: Read, longest: int) -> tuple[str, ...]:
