@@ -42,6 +42,8 @@ class Platform(Noun):
     """As `uname -m` says it: `x86_64`, `aarch64`."""
     libc: str | None = None
     """Such as `glibc 2.36`: the newest that a wheel may ask for."""
+    python_full: str | None = None
+    """Full version of the base's interpreter, such as `3.11.2`, where it was read."""
 
 
 class PackageFile(Noun):
@@ -106,7 +108,16 @@ class BaseLock(Noun):
     os: str
     architecture: str
     libc: str | None = None
-    """C library inside, such as `glibc 2.36`, where it was read."""
+    """C library inside, such as `glibc 2.36`. This and all below was read in the layers; null: not found."""
+    python: str | None = None
+    """Full version of the `python3` that its PATH leads to."""
+    torch: str | None = None
+    cuda: str | None = None
+    """Of the toolkit inside, else the one its torch was built for."""
+    rocm: str | None = None
+    """Likewise, of ROCm or HIP."""
+    warnings: tuple[str, ...] = ()
+    """Where tag or environment name other versions than lie inside, and what could not be read."""
 
 
 class ArtifactLock(Noun):

@@ -18,6 +18,7 @@ __all__ = ["Following", "Leftovers", "with_prefix"]
 
 _TAIL_LINES = 20
 _MADE = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
+_APT_GONE = re.compile(r"E: Version '([^']+)' for '([^']+)' was not found")
 _SHORT = len("sha256:") + 12
 _SETTLE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.2
@@ -68,6 +69,14 @@ class Following:
         tail = "".join(f"\n  {line}" for line in self._tail)
         if (error := known(said, self._step)) is not None:
             return error
+        if gone := _APT_GONE.findall("\n".join(self._tail)):
+            return BuildError(
+                "apt-version-gone",
+                f"the archive no longer has {', '.join(f'{name}={version}' for version, name in gone)}",
+                where=self._step,
+                remedy="name a snapshot of the archive as of the day of the lock, or put the packages into "
+                "the base image, which is locked by digest",
+            )
         return BuildError(
             "build-failed",
             f"{said.strip()}{'; its last lines were:' + tail if tail else ''}",

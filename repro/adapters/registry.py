@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from repro.digest import Digest, digest_bytes, is_digest
 from repro.errors import LockError, NetworkError
 from repro.lock import BaseLock
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "RegistryImage"]
 
 _HUB_HOST = "registry-1.docker.io"
 _INDEXES = (
@@ -50,6 +51,16 @@ def _object(data: bytes) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
+@dataclass(frozen=True, slots=True)
+class RegistryImage:
+    """An image as its registry describes it."""
+
+    lock: BaseLock
+    layers: tuple[str, ...]
+    """Digests of the blobs, lowest layer first."""
+    environment: tuple[str, ...]
+
+
 class Registry:
     """One repository of one registry. A context manager; `login.problem` names a helper that failed us."""
 
@@ -68,7 +79,7 @@ class Registry:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def base(self, requested: str, *, architecture: str) -> BaseLock:
+    def base(self, requested: str, *, architecture: str) -> RegistryImage:
         """Resolve the reference: index → manifest of this platform → config → diff ids.
 
         Args:
@@ -93,7 +104,7 @@ class Registry:
         if config.get("architecture") != architecture:
             raise self._no_platform([str(config.get("architecture"))], architecture)
         try:
-            return BaseLock(
+            lock = BaseLock(
                 requested=requested,
                 source="registry",
                 index_digest=index_digest,
@@ -103,7 +114,10 @@ class Registry:
                 os=str(config.get("os")),
                 architecture=architecture,
             )
-        except ValidationError:
+            layers = tuple(str(layer["digest"]) for layer in document.get("layers") or ())
+            environment = tuple(map(str, (config.get("config") or {}).get("Env") or ()))
+            return RegistryImage(lock, layers, environment)
+        except (ValidationError, AttributeError, KeyError, TypeError):
             raise self._failed("the registry's config is not that of an image") from None
 
     def manifest(self) -> tuple[dict[str, Any], Digest]:

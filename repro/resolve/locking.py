@@ -58,8 +58,18 @@ class _Task:
             same = old.base.requested == requested and old.base.architecture == self.architecture
             if same:
                 return old.base
-        self.progress.start(f"find the base image of {name}")
-        return self.base_finder.find(requested, architecture=self.architecture)
+        self.progress.start(f"find and read the base image of {name}")
+        base = self.base_finder.find(requested, architecture=self.architecture)
+        wanted = self.spec.accelerators[name].python  # type: ignore[index]
+        inside = ".".join((base.python or wanted).split(".")[:2])
+        if inside != wanted:
+            raise LockError(
+                "base-python-differs",
+                f"{requested} has Python {inside}, and wheels are wanted for {wanted}",
+                where=f"accelerators.{name}.python",
+                remedy=f'write python: "{inside}" there, or name another base',
+            )
+        return base
 
     def dockerfile(self, name: str) -> FileLock:
         """Lock the Dockerfile, which may stand on nothing that moves but the base."""
@@ -215,6 +225,7 @@ def lock(
 
 
 def _warnings(made: Lock, accelerators: Sequence[str]) -> tuple[str, ...]:
-    packages = [(name, made.accelerators[name].packages.warnings) for name in accelerators]
+    locked = [(name, made.accelerators[name]) for name in accelerators]
+    packages = [(name, (*item.base.warnings, *item.packages.warnings)) for name, item in locked]
     artifacts = [(artifact.name, artifact.warnings) for artifact in (*made.models, *made.datasets)]
     return tuple(f"{name}: {text}" for name, texts in (*packages, *artifacts) for text in texts)

@@ -41,6 +41,7 @@ def platform_of(spec: AcceleratorSpec, base: BaseLock) -> Platform:
         os=base.os,
         architecture=_MACHINES.get(base.architecture, base.architecture),
         libc=base.libc or _OLDEST_LIBC,
+        python_full=base.python,
     )
 
 

@@ -31,7 +31,7 @@ def _libc_tags(libc: str, architecture: str) -> Iterator[str]:
 
 
 def target(platform: Platform) -> dict[str, Any]:
-    """Return Python version, wheel platform tags, best first, and marker values of a platform.
+    """Return a platform's Python version (full where known), wheel tags, best first, and marker values.
 
     Raises:
         LockError: kind `platform-unsupported`.
@@ -41,19 +41,20 @@ def target(platform: Platform) -> dict[str, Any]:
             "platform-unsupported",
             f"wheels can be chosen for Linux with a known C library, not for {platform.os}",
         )
+    full = platform.python_full or f"{platform.python}.0"
     return {
-        "python": platform.python,
+        "python": platform.python_full or platform.python,
         "platforms": [*_libc_tags(platform.libc, platform.architecture), f"linux_{platform.architecture}"],
         "markers": {
             "implementation_name": "cpython",
-            "implementation_version": f"{platform.python}.0",
+            "implementation_version": full,
             "os_name": "posix",
             "platform_machine": platform.architecture,
             "platform_python_implementation": "CPython",
             "platform_release": "",
             "platform_system": "Linux",
             "platform_version": "",
-            "python_full_version": f"{platform.python}.0",
+            "python_full_version": full,
             "python_version": platform.python,
             "sys_platform": "linux",
         },

@@ -69,7 +69,7 @@ def pylock_text(accelerator: str, platform: Platform, files: Sequence[PackageFil
             }
             for file in files
         ],
-        "tool": {"repro": {"accelerator": accelerator, "platform": platform.tree()}},
+        "tool": {"repro": {"accelerator": accelerator, "platform": platform.model_dump(exclude_none=True)}},
     }
     Pylock.from_dict(tree)
     return tomli_w.dumps(tree)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import io
 import json
+import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["FakeRegistry"]
+__all__ = ["FakeRegistry", "layer"]
+
+
+def layer(files: Mapping[str, bytes | str]) -> bytes:
+    """Make a layer: contents by path; text stands for the target of a symbolic link."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            if isinstance(content, str):
+                member.type, member.linkname, content = tarfile.SYMTYPE, content, b""
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 class FakeRegistry:
@@ -33,17 +49,33 @@ class FakeRegistry:
             self.paths[f"{kind}/{name}"] = data
         return digest
 
-    def image(self, architecture: str, *names: str, layers: int = 2) -> tuple[str, str, list[str]]:
-        """Hold a small image; return the digests of manifest and config, and the diff ids."""
-        diff_ids = [
-            f"sha256:{hashlib.sha256(f'{architecture}{n}'.encode()).hexdigest()}" for n in range(layers)
-        ]
+    def image(
+        self,
+        architecture: str,
+        *names: str,
+        layers: Sequence[bytes] | None = None,
+        environment: Sequence[str] = (),
+    ) -> tuple[str, str, list[str]]:
+        """Hold an image of plain layers; return the digests of manifest and config, and the diff ids."""
+        if layers is None:
+            layers = [layer({f"{architecture}-{number}": b""}) for number in range(2)]
+        blobs = []
+        for data in layers:
+            digest = "sha256:" + hashlib.sha256(zipped := gzip.compress(data)).hexdigest()
+            self.paths[f"blobs/{digest}"] = zipped
+            blobs.append({"digest": digest, "size": len(zipped)})
+        diff_ids = [f"sha256:{hashlib.sha256(data).hexdigest()}" for data in layers]
         config = self.hold(
             "blobs",
-            {"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": diff_ids}},
+            {
+                "architecture": architecture,
+                "os": "linux",
+                "config": {"Env": list(environment)},
+                "rootfs": {"type": "layers", "diff_ids": diff_ids},
+            },
         )
         manifest = self.hold(
-            "manifests", {"schemaVersion": 2, "config": {"digest": config}, "layers": []}, *names
+            "manifests", {"schemaVersion": 2, "config": {"digest": config}, "layers": blobs}, *names
         )
         return manifest, config, diff_ids
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro.adapters import docker_options
+from repro.adapters.docker_build import Following
 from repro.adapters.docker_errors import known, speaking_to
 from repro.adapters.docker_options import container_options
 from repro.adapters.lines import Lines
@@ -77,6 +78,22 @@ def test_case_c01_in_three_tongues() -> None:
         assert error is not None
         assert error.kind == "base-gone", log
     assert json.loads((case / "expected.json").read_text())["error"] == "base-tag-gone"
+
+
+def test_case_c05_versions_that_the_archive_no_longer_has() -> None:
+    case = CASES / "C05"
+    if not case.is_dir():
+        pytest.skip("the shared cases are not here")
+    following = Following(lambda _: None)
+    following.take({"stream": "Step 2/2 : RUN apt-get update && apt-get install -y wget"})
+    following.take({"stream": (case / "build.log").read_text()})
+    with pytest.raises(BuildError) as failed:
+        following.take({"error": "The command '/bin/sh -c apt-get …' returned a non-zero code: 100"})
+    expected = json.loads((case / "expected.json").read_text())
+    assert failed.value.kind == expected["error"]
+    for name, version in expected["packages"].items():
+        assert f"{name}={version}" in failed.value.message
+    assert "Step 2/2" in str(failed.value)
 
 
 class Answers:

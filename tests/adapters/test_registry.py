@@ -176,7 +176,7 @@ def test_a_missing_helper_stops_only_what_needs_it(fake: FakeRegistry, name: str
     environment = {"HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     finder = MachineBaseFinder(environment, warn=warnings.append)
     assert finder.find(f"{name}:1", architecture="amd64").architecture == "amd64"
-    assert "docker-credential-no-such-helper" in warnings[-1]
+    assert "docker-credential-no-such-helper" in warnings[1]
     fake.token, fake.user = "secret-token", ("alice", "secret-password")
     with pytest.raises(NetworkError) as refused:
         finder.find(f"{name}:1", architecture="amd64")

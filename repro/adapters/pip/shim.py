@@ -202,12 +202,12 @@ def _ask_indexes_apart(survey: Survey) -> None:
 def _python(target: dict[str, Any]) -> Any:
     from pip._internal.models.target_python import TargetPython
 
-    major, minor = (int(part) for part in target["python"].split("."))
-    # A late patch release, so that no lower bound leaves a package out: where the image's own is older, pip
-    # says so there. The markers name the first one, so that no upper bound leaves a package out either.
+    major, minor, *patch = (int(part) for part in re.findall(r"\d+", target["python"])[:3])
+    # Where only the minor release is known: a late patch release, so that no lower bound leaves a package
+    # out; the image's pip says so where its own is older. The markers name the first one, for upper bounds.
     return TargetPython(
         platforms=target["platforms"],
-        py_version_info=(major, minor, 99),
+        py_version_info=(major, minor, patch[0] if patch else 99),
         abis=[f"cp{major}{minor}"],
         implementation="cp",
     )
