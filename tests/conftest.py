@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,12 @@ from tests.parts import Parts
 
 BASE = "repro-base:bookworm"
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: a shell starts its background jobs with it ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from repro.compare.parts import (
 from repro.trace import Event, decode_sketch, unhex
 from repro.verdict import Kind
 
-__all__ = ["event_findings", "group_findings"]
+__all__ = ["event_findings", "group_findings", "logical_step"]
 
 
 def _model(step: int, a: Event, b: Event) -> Iterator[Finding]:

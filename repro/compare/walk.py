@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from repro.compare.event import group_findings
+from repro.compare.event import group_findings, logical_step
 from repro.compare.evidence import Evidence, Item
 from repro.compare.finding import Finding
 from repro.compare.judge import Judge
-from repro.compare.lines import Group, Tally, differing_groups
+from repro.compare.lines import Group, Tally, differing_groups, event
 from repro.compare.parts import structural
 from repro.trace import PhaseTrace
 from repro.verdict import Kind
@@ -33,11 +33,19 @@ def merged_groups(
         yield rank, group
 
 
+def _before(lines: Sequence[bytes], step: int) -> list[bytes]:
+    """Keep what took place before a step. An end does not: it says that no more steps come."""
+    parsed = ((line, event(line)) for line in lines)
+    return [line for line, value in parsed if value["ev"] != "end" and logical_step(value, 0) < step]
+
+
 def group_differences(first_step: int, group: Group, tally: Tally) -> Iterator[Finding]:
-    """Yield what differs in one step of one rank; a step that one side lacks is all there is to say."""
+    """Yield what differs in one step of one rank, and before a step that one side lacks."""
+    sides = group.target, group.candidate
     if group.complete:
-        yield from group_findings(group.target, group.candidate, first_step=first_step)
+        yield from group_findings(*sides, first_step=first_step)
         return
+    yield from group_findings(*(_before(lines, group.step) for lines in sides), first_step=first_step)
     kind: Kind = "steps-missing" if tally.target >= tally.candidate else "steps-extra"
     told = f"{tally.target} steps", f"{tally.candidate} steps"
     yield structural(first_step + group.step, kind, "steps", *told)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,39 +49,40 @@ def edits(draw: st.DrawFn) -> Edit:
     by = draw(st.sampled_from([1e-9, 1e-5, 1e-3, 0.1]))
     what = draw(st.sampled_from(KINDS.split(",")))
 
-    def edit(ranks: list[Events]) -> None:
-        events = ranks[rank]
-        if what in ("eval", "eval gone", "save"):
-            event = next((e for e in events if e["ev"] == what.split()[0] and e["after"] >= step), None)
-            if event is None:
-                return
-            if what == "eval":
-                event["outputs"][0][2] = "0" * 32
-                event["sk"] = encode_sketch([by] * 16)
-            elif what == "save":
-                event["tensors"]["model/head.weight"][2] = "0" * 32
-            else:
-                events.remove(event)
-        elif what in ("end", "end rng"):
-            end = events[-1]
-            if end["ev"] != "end":
-                return
-            if what == "end rng":
-                end["rng"]["torch"] = "0" * 32
-            else:
-                old = end["params"]["head.weight"]
-                end["params"]["head.weight"] = {**old, "dg": "0" * 32, "l2": _nudge(old["l2"], by)}
-        elif what == "row":
-            events[1]["rows"][1][2][0][1] = "other"
-            events[1]["tree"] = "0" * 32
-        elif what == "before":
-            events[1]["params"]["head.weight"] = fp([by] * 5, replica=rank > 0)
-        else:
-            event = next((e for e in events if e["ev"] == "step" and e["step"] == step), None)
-            if event is not None:
-                _edit_step(events, event, what, by, replica=rank > 0)
+    return lambda ranks: change(ranks[rank], what, rank=rank, step=step, by=by)
 
-    return edit
+
+def change(events: Events, what: str, *, rank: int, step: int, by: float) -> None:
+    """Change one thing in the events of one rank."""
+    if what in ("eval", "eval gone", "save"):
+        event = next((e for e in events if e["ev"] == what.split()[0] and e["after"] >= step), None)
+        if event is None:
+            return
+        if what == "eval":
+            event["outputs"][0][2] = "0" * 32
+            event["sk"] = encode_sketch([by] * 16)
+        elif what == "save":
+            event["tensors"]["model/head.weight"][2] = "0" * 32
+        else:
+            events.remove(event)
+    elif what in ("end", "end rng"):
+        end = events[-1]
+        if end["ev"] != "end":
+            return
+        if what == "end rng":
+            end["rng"]["torch"] = "0" * 32
+        else:
+            old = end["params"]["head.weight"]
+            end["params"]["head.weight"] = {**old, "dg": "0" * 32, "l2": _nudge(old["l2"], by)}
+    elif what == "row":
+        events[1]["rows"][1][2][0][1] = "other"
+        events[1]["tree"] = "0" * 32
+    elif what == "before":
+        events[1]["params"]["head.weight"] = fp([by] * 5, replica=rank > 0)
+    else:
+        event = next((e for e in events if e["ev"] == "step" and e["step"] == step), None)
+        if event is not None:
+            _edit_step(events, event, what, by, replica=rank > 0)
 
 
 def _edit_step(events: Events, event: dict[str, Any], what: str, by: float, *, replica: bool) -> None:
@@ -139,6 +141,25 @@ def test_agrees_with_the_reference(target: Trace, candidate: Trace, rtol: float 
         assert verdict.kind in ("did-not-run", "target-did-not-run")
         return
     assert place(verdict) == judge(target, candidate, bound=rtol)
+
+
+@pytest.mark.parametrize("gone", ["target", "candidate"])
+@pytest.mark.parametrize(
+    ("what", "gone_step", "kind", "step"),
+    [
+        ("row", 1, "modules-differ", 0),
+        ("before", 1, "weights-before-differ", 0),
+        ("eval", 5, "evaluation-differs", 4),
+    ],
+)
+def test_what_came_before_a_missing_step_is_compared(
+    what: str, gone_step: int, kind: str, step: int, gone: str
+) -> None:
+    changed = edited(BASE, lambda ranks: change(ranks[0], what, rank=0, step=4, by=0.1))
+    shorter = edited(BASE, lambda ranks: change(ranks[0], "drop", rank=0, step=gone_step, by=0.1))
+    sides = (shorter, changed) if gone == "target" else (changed, shorter)
+    verdict = compare(*sides, tolerance=BITWISE)
+    assert place(verdict) == (Outcome.DIVERGED, kind, step, 0) == judge(*sides, bound=None)
 
 
 @quick
