@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import os
 import signal
 import tempfile
@@ -10,8 +12,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 __all__ = ["write_atomic", "write_together"]
+
+_STAGED = ".part"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -22,23 +27,42 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _stage(path: Path, data: bytes) -> Path:
-    """Write beside `path`, to the disk, with the mode a new file would have."""
+def _remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left beside `path`. Who still writes a file holds a lock on it."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_STAGED}"):
+        with contextlib.suppress(OSError), left.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+
+
+def _open_beside(path: Path) -> tuple[BinaryIO, Path]:
+    """Open and lock a new file. One that was taken for abandoned before it was locked is made again."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_STAGED)
+        stream = os.fdopen(handle, "wb")
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return stream, Path(name)
+        stream.close()
+
+
+@contextlib.contextmanager
+def _staged(path: Path, data: bytes) -> Iterator[Path]:
+    """Bytes on the disk beside `path`, with the mode a new file would have; removed in the end if there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    staged = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    _remove_abandoned(path)
+    stream, staged = _open_beside(path)
+    with stream:
+        try:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        staged.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        raise
-    return staged
+            mask = os.umask(0)
+            os.umask(mask)
+            staged.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)
+            yield staged
+        finally:
+            staged.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -63,12 +87,8 @@ def _interrupts_wait() -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file by new bytes: readers see the old file or the new one, after a crash too."""
-    staged = _stage(path, data)
-    try:
+    with _staged(path, data) as staged:
         staged.replace(path)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        raise
     _sync_folder(path.parent)
 
 
@@ -84,20 +104,17 @@ def write_together(root: Path, files: Mapping[str, bytes | None], *, last: str) 
         files: bytes by relative path; None removes the file.
         last: the path to write after all others.
     """
-    staged: dict[str, Path] = {}
-    try:
-        for path, data in files.items():
-            if data is not None:
-                staged[path] = _stage(root / path, data)
+    with contextlib.ExitStack() as stack:
+        staged = {
+            path: stack.enter_context(_staged(root / path, data))
+            for path, data in files.items()
+            if data is not None
+        }
         with _interrupts_wait():
             for path in sorted(files, key=lambda path: (path == last, path)):
                 if path in staged:
                     staged[path].replace(root / path)
-                    del staged[path]
                 else:
                     (root / path).unlink(missing_ok=True)
                 if (root / path).parent.is_dir():
                     _sync_folder((root / path).parent)
-    finally:
-        for leftover in staged.values():
-            leftover.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from repro.errors import FileError
 
-__all__ = ["publish"]
+__all__ = ["check_place", "publish", "put", "turn"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -35,8 +36,9 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _turn(parent: Path) -> Iterator[None]:
-    """Let one process at a time put folders in place here."""
+def turn(parent: Path) -> Iterator[None]:
+    """Let one process at a time put folders in place here; another waits."""
+    parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -88,20 +90,31 @@ def publish(target: Path, documents: Mapping[str, bytes], files: Mapping[str, Pa
         FileError: `folder-expected` where something else lies at `target`.
         OSError: the disk is full, or writing is not permitted; the old folder stays as it was.
     """
+    with turn(target.parent):
+        put(target, documents, files)
+
+
+def check_place(target: Path) -> None:
+    """Raise what `publish` would raise, as far as that can be known: before a long run, not after it."""
     if target.exists() and not target.is_dir():
         raise FileError("folder-expected", "a file lies where the run folder belongs", where=str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _turn(target.parent):
-        for stale in target.parent.glob(f".{target.name}.new-*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
-        try:
-            fresh.chmod(0o755)
-            _write(fresh, documents, files)
-            if target.exists():
-                _exchange(fresh, target)
-            else:
-                fresh.rename(target)
-            _sync(target.parent)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+    Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent)).rmdir()
+
+
+def put(target: Path, documents: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
+    """Do what `publish` does within a `turn` that the caller has taken."""
+    check_place(target)
+    for stale in target.parent.glob(f".{glob.escape(target.name)}.new-*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+    try:
+        fresh.chmod(0o755)
+        _write(fresh, documents, files)
+        if target.exists():
+            _exchange(fresh, target)
+        else:
+            fresh.rename(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from repro.adapters.clock import SystemClock
-from repro.adapters.publish import publish
+from repro.adapters.publish import check_place, put, turn
 from repro.adapters.tracefiles import open_trace
 from repro.attest.sign import run_payload, sign
 from repro.bundle import BUNDLE_SUFFIX
@@ -63,7 +63,7 @@ def _captured(
 def _publish(captured: Captured, target: Path, principal: str, signer: Signer) -> None:
     bundle = sign(run_payload(captured.documents["manifest.json"]), signer)
     documents = {**captured.documents, f"{principal}{BUNDLE_SUFFIX}": bundle}
-    publish(target, documents, captured.traces)
+    put(target, documents, captured.traces)
 
 
 def _require_claims(captured: Captured, allow: bool) -> None:
@@ -119,7 +119,8 @@ def command(
     """
     written, locked, name = locked_project(root, accelerator)
     target = (out or written.root / "manifests") / f"{written.spec.name}.{name}"
-    sequence = next_sequence(target, written.spec.name)
+    check_place(target)
+    next_sequence(target, written.spec.name)
     signer = open_signer(key, passphrase_file)
     with (
         Console(quiet=quiet or as_json) as console,
@@ -128,9 +129,11 @@ def command(
     ):
         run = record_pilot(opened, folder, console)
         console.start("sign")
-        captured = _captured(opened, written, locked, name, run, sequence)
-        _require_claims(captured, allow_inexact)
-        _publish(captured, target, principal or key.stem, signer)
+        with turn(target.parent):
+            sequence = next_sequence(target, written.spec.name)
+            captured = _captured(opened, written, locked, name, run, sequence)
+            _require_claims(captured, allow_inexact)
+            _publish(captured, target, principal or key.stem, signer)
     if as_json:
         print_json({"run": str(target), "manifest": captured.manifest.model_dump(mode="json", by_alias=True)})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -116,3 +117,15 @@ def test_an_interrupt_between_two_files_waits_for_the_last(tmp_path: Path) -> No
     assert ended.returncode == 130
     assert {path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == {b"2"}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    left, busy = tmp_path / ".a.json.12345678.part", tmp_path / ".a.json.abcdefgh.part"
+    others = tmp_path / ".a.json.original"
+    for path in (left, busy, others):
+        path.write_bytes(b"half")
+    with busy.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        write_atomic(tmp_path / "a.json", b"whole")
+    assert sorted(tmp_path.iterdir()) == sorted([busy, others, tmp_path / "a.json"])
+    assert (tmp_path / "a.json").read_bytes() == b"whole"
