@@ -73,7 +73,8 @@ def spoiled(total: int, seed: int) -> Iterator[Row]:
         found = malformed.targets(folder)
         for target in found:
             tally = target.spoil(-(-total // len(found)), seed)
-            came = f"{tally.passed} still good, refused by {len(tally.names.keys() - {"passed"})} names"
+            names = len(tally.names.keys() - {"passed"})
+            came = f"{tally.passed} still good, the others refused by {names} names"
             row: Row = {"fault": "malformed", "of": tally.kind, "tried": tally.tried}
             yield row | {"came": came, "faults": sorted(set(tally.faults))}
 
