@@ -1,0 +1,205 @@
+"""`repro lock` itself, against an index and a registry on loopback: what it asks for, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from repro.cli import main
+from tests.adapters.fake_registry import FakeRegistry, layer
+from tests.adapters.test_base_contents import DEBIAN
+from tests.lock.lock_world import World
+
+ALONE = """
+import sys
+
+ASKS = ("socket.connect", "socket.send", "socket.get", "subprocess.", "os.exec", "os.posix_spawn", "os.fork")
+
+def refuse(event, arguments):
+    if event.startswith(ASKS):
+        raise SystemExit(f"REFUSED {event} {arguments}")
+
+import repro.cli
+sys.addaudithook(refuse)
+sys.argv[0] = "repro"
+repro.cli.main()
+"""
+"""Runs the command line, and ends it where it asks a network or starts a program."""
+
+
+class Place:
+    """A project, its cache, and everything it may ask."""
+
+    def __init__(self, root: Path, world: World, base: str) -> None:
+        self.root = root
+        self.world = world
+        self.base = base
+        self.accelerator: dict[str, object] = {}
+        self.more: dict[str, object] = {}
+        self.write("train.py", "pass\n")
+        self.write("Dockerfile", "ARG BASE\nFROM ${BASE}\n")
+        self.write("data/one.txt", "one\n")
+        self.write("requirements.in", "pilot-lib\n")
+
+    def write(self, path: str, text: str) -> None:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+    def spec(self) -> None:
+        tree = {
+            "version": 1,
+            "name": "pilot",
+            "pilot": {"command": ["python", "train.py"], "source": ["train.py"], "steps": 5},
+            "seed": 7,
+            "datasets": [{"name": "corpus", "path": "data"}],
+            "accelerators": {
+                "cpu": {
+                    "dockerfile": "Dockerfile",
+                    "base": self.base,
+                    "requirements": ["requirements.in"],
+                    **self.accelerator,
+                }
+            },
+            **self.more,
+        }
+        self.write("repro.yaml", json.dumps(tree))
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the project, by path."""
+        found = sorted(path for path in self.root.rglob("*") if path.is_file())
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def place(resolver: object, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    world.index("default").add("pilot-lib", "1.0", requires=["numpy"])
+    world.index("default").add("numpy", "2.0")
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    fake = FakeRegistry()
+    fake.image("amd64", "1", layers=[layer(DEBIAN)])
+    with fake.serving() as name:
+        yield Place(tmp_path / "project", world, f"{name}:1")
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process; return its exit code and all that it said."""
+
+    def call(*arguments: str) -> tuple[int, str]:
+        place.spec()
+        monkeypatch.setattr(sys, "argv", ["repro", *arguments, "-C", str(place.root)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capfd.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return call
+
+
+def test_a_second_lock_asks_no_network_and_starts_no_program(place: Place, run: Run) -> None:
+    code, said = run("lock")
+    assert code == 0, said
+    before = place.files()
+    locked = json.loads(before["repro.lock"])["accelerators"]["cpu"]
+    assert (locked["base"]["libc"], locked["base"]["python"]) == ("glibc 2.36", "3.11.2")
+    assert locked["packages"]["platform"]["python_full"] == "3.11.2"
+    command = [sys.executable, "-c", ALONE, "lock", "-C", str(place.root)]
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "unchanged" in again.stdout
+    assert place.files() == before
+    place.write("requirements.in", "pilot-lib\nsix\n")
+    changed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "REFUSED" in changed.stderr
+
+
+REFUSED = [
+    ("git+https://example.org/pilot-lib@" + "a" * 40, "unhashable-vcs"),
+    ("pilot-lib @ git+ssh://git@example.org/pilot-lib", "unhashable-vcs"),
+    ("pilot-lib @ hg+https://example.org/pilot-lib", "unhashable-vcs"),
+    ("-e .", "editable-requirement"),
+    ("-e git+https://example.org/pilot-lib#egg=pilot-lib", "editable-requirement"),
+    ("--editable=./libs/pilot-lib", "editable-requirement"),
+    ("./libs/pilot-lib", "nameless-requirement"),
+    ("../elsewhere/pilot_lib-1.0-py3-none-any.whl", "nameless-requirement"),
+    ("wheels/pilot_lib-1.0-py3-none-any.whl", "nameless-requirement"),
+    ("pilot-lib-1.0.tar.gz", "nameless-requirement"),
+    ("https://example.org/pilot_lib-1.0-py3-none-any.whl", "nameless-requirement"),
+    ("pilot-lib @ file:///srv/pilot_lib-1.0-py3-none-any.whl", "unhashable-requirement"),
+    ("pilot-lib @ https://example.org/pilot-lib-1.0.tar.gz", "unhashable-requirement"),
+    ("pilot-lib @ https://reader:secret@example.org/p-1.0-py3-none-any.whl", "credential-in-requirement"),
+    ("pilot-lib --global-option=x", "requirement-malformed"),
+    ("--no-binary :all:", "requirement-option"),
+    ("--trusted-host example.org", "requirement-option"),
+    ("-r ../outside.in", "input-outside-project"),
+    ("-r absent.in", "input-missing"),
+    ("-c constraints.in", "input-missing"),
+    ("pilot-lib==", "requirement-malformed"),
+    ("pilot-lib>=1,<1", "no-matching-wheel"),
+    ("pilot-lib==9", "no-matching-wheel"),
+    ("absent-package", "no-matching-wheel"),
+    ("only-source", "no-matching-wheel"),
+    ("numpy==1.0", "requirements-conflict"),
+]
+
+
+@pytest.mark.parametrize(("line", "kind"), REFUSED)
+def test_what_cannot_be_locked_is_refused_by_name(place: Place, run: Run, line: str, kind: str) -> None:
+    source = place.world.index("default").add("only-source", "1.0")
+    source.filename = "only-source-1.0.tar.gz"
+    place.write("requirements.in", f"numpy\n\n{line}\n")
+    place.spec()
+    before = place.files()
+    code, said = run("lock")
+    assert code == 1, said
+    assert f"error[{kind}]" in said
+    assert "Traceback" not in said
+    assert "secret" not in said
+    if kind not in ("no-matching-wheel", "requirements-conflict"):
+        assert "requirements.in:3" in said
+    assert place.files() == before
+
+
+def test_a_base_with_another_python_is_refused(place: Place, run: Run) -> None:
+    place.accelerator["python"] = "3.12"
+    code, said = run("lock")
+    assert code == 1
+    assert "error[base-python-differs]" in said
+    assert 'python: "3.11"' in said
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    place: Place, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("a small file system needs root to be mounted")
+    place.world.index("default").add("big", "1.0", text=f"'{'x' * (6 << 20)}'")
+    place.write("requirements.in", "big\n")
+    tight = tmp_path / "tight"
+    tight.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tight)], check=True)
+    try:
+        (tight / "tools").symlink_to(tmp_path / "cache" / "tools")
+        monkeypatch.setenv("REPRO_CACHE", str(tight))
+        code, said = run("lock")
+        assert code == 1
+        assert "error[disk-full]" in said
+        assert "Traceback" not in said
+        assert not (place.root / "repro.lock").exists()
+        assert not (place.root / "locks").exists()
+        assert not list(tight.glob("work/*"))
+        assert not list(tight.glob("sha256/*/*"))
+    finally:
+        subprocess.run(["umount", str(tight)], check=True)
