@@ -4,8 +4,9 @@ Packages: `repro lock` cold (empty cache, tools made), warm (wheels held, a requ
 against `pip-compile --generate-hashes` and, where it is there, `uv pip compile --generate-hashes`. The peers
 resolve and hash; they do not fetch the wheels, which the cold figure includes and names apart.
 
-Files: hashing a tree against `openssl dgst -sha256` run in parallel on the same files, and `model_signing`
-where it is installed. Give `--bytes 4G` for the full size; the page cache is warmed first.
+Files: hashing a tree against `openssl dgst -sha256` run in parallel on the same files, large ones one by one,
+and `model_signing` where it is installed. The page cache is warmed first; five rounds, in turns, and
+the median of their ratios counts. Give `--bytes 4G` for the full size.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from repro.lock import Platform
 from repro.resolve.files import hash_tree
 from repro.resolve.requirements import read_inputs
 
+ROUNDS = 5
 REQUIREMENTS = "torch==2.13.0\nnumpy\npyyaml\nsafetensors\n"
 
 
@@ -76,6 +79,7 @@ def packages(folder: Path) -> None:
         return phases.told(time.perf_counter())
 
     row("repro, cold", resolve)
+    row("repro, wheels and tools held", resolve)
     (root / "requirements.in").write_text(REQUIREMENTS + "tqdm\n")
     row("repro, one requirement more", resolve)
     output = str(folder / "peer.txt")
@@ -120,17 +124,29 @@ def files(folder: Path, size: int) -> None:
     count = sum(1 for path in root.rglob("*") if path.is_file())
     print(f"files: {size / 2**30:.1f} GiB in {count} files, {workers} cores")
     hash_tree(root)
-    ours = row("repro", lambda: f"{len(hash_tree(root))} files")
-    listed = f"find {root} -type f -print0 | xargs -0 -P {workers} -n 8"
-    find = f"{listed} openssl dgst -sha256 > {folder}/openssl.txt"
-    theirs = row("openssl dgst -sha256, parallel", lambda: subprocess.run(["sh", "-c", find], check=True))
-    print(f"  ratio {ours / theirs:.2f}")
+    each = f"xargs -0 -P {workers} -n"
+    openssl = (
+        f"find {root} -size +1M -print0 | {each} 1 openssl dgst -sha256 > {folder}/large.txt && "
+        f"find {root} -type f -size -1M -print0 | {each} 64 openssl dgst -sha256 > {folder}/small.txt"
+    )
+    contenders: dict[str, Callable[[], object]] = {
+        "repro": lambda: f"{len(hash_tree(root))} files",
+        "openssl dgst -sha256, parallel": lambda: subprocess.run(["sh", "-c", openssl], check=True),
+    }
     try:
         import model_signing
     except ImportError:
         print("  model_signing                      not there")
-        return
-    row("model_signing", lambda: model_signing.hashing.hash(root))
+    else:
+        contenders["model_signing"] = lambda: model_signing.hashing.hash(root)
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name, work in contenders.items():
+            took[name].append(row(name, work))
+    ours = took.pop("repro")
+    for name, times in took.items():
+        ratio = statistics.median(a / b for a, b in zip(ours, times, strict=True))
+        print(f"  ratio to {name}: {ratio:.2f}")
 
 
 def amount(text: str) -> int:

@@ -6,15 +6,10 @@ import gzip
 import hashlib
 import json
 import random
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +18,10 @@ from repro.adapters.basefinder import MachineBaseFinder
 from repro.adapters.baselayers import Contents, as_stream, contents, read_layer
 from repro.adapters.basesaved import read_saved
 from repro.errors import LockError
+from repro.image import HeldImage
+from tests.adapters.debian_registry import push, push_manifest, serve_registry
 from tests.adapters.fake_registry import FakeRegistry, layer
+from tests.conftest import BASE
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 
@@ -202,52 +200,9 @@ def test_what_a_registry_serves_is_read_and_held_to_its_config(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's `docker-registry` on a free port of loopback."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("docker-registry is not installed here")
-    folder = tmp_path_factory.mktemp("registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    storage = {"filesystem": {"rootdirectory": str(folder)}}
-    config = {"version": "0.1", "storage": storage, "http": {"addr": f"127.0.0.1:{port}"}}
-    (folder / "config.yml").write_text(json.dumps(config))
-    with subprocess.Popen(
-        [program, "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            host = f"127.0.0.1:{port}"
-            for _ in range(200):
-                if _answers(host):
-                    break
-                time.sleep(0.05)
-            yield host
-        finally:
-            process.kill()
-
-
-def _answers(host: str) -> bool:
-    try:
-        return requests.get(f"http://{host}/v2/", timeout=5).ok
-    except requests.exceptions.ConnectionError:
-        return False
-
-
-def _push(host: str, repository: str, data: bytes) -> str:
-    digest = "sha256:" + hashlib.sha256(data).hexdigest()
-    start = requests.post(f"http://{host}/v2/{repository}/blobs/uploads/", timeout=30)
-    done = requests.put(start.headers["Location"], params={"digest": digest}, data=data, timeout=30)
-    done.raise_for_status()
-    return digest
-
-
-def _manifest(host: str, repository: str, tag: str, tree: Mapping[str, object]) -> str:
-    data = json.dumps({"schemaVersion": 2, **tree}).encode()
-    kind = {"Content-Type": str(tree["mediaType"])}
-    url = f"http://{host}/v2/{repository}/manifests/{tag}"
-    requests.put(url, data=data, headers=kind, timeout=30).raise_for_status()
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    """Debian's `docker-registry`."""
+    with serve_registry(tmp_path_factory.mktemp("registry")) as host:
+        yield host
 
 
 _OCI = "application/vnd.oci.image"
@@ -255,14 +210,14 @@ _OCI = "application/vnd.oci.image"
 
 def test_debians_registry_serves_an_index_with_an_attestation(registry: str, tmp_path: Path) -> None:
     data = layer(DEBIAN)
-    blob = _push(registry, "team/base", zipped := gzip.compress(data, mtime=0))
+    blob = push(registry, "team/base", zipped := gzip.compress(data, mtime=0))
     config = {
         "architecture": "amd64",
         "os": "linux",
         "config": {},
         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(data).hexdigest()]},
     }
-    config_digest = _push(registry, "team/base", json.dumps(config).encode())
+    config_digest = push(registry, "team/base", json.dumps(config).encode())
     manifest = {
         "mediaType": f"{_OCI}.manifest.v1+json",
         "config": {
@@ -272,7 +227,7 @@ def test_debians_registry_serves_an_index_with_an_attestation(registry: str, tmp
         },
         "layers": [{"mediaType": f"{_OCI}.layer.v1.tar+gzip", "digest": blob, "size": len(zipped)}],
     }
-    digest = _manifest(registry, "team/base", "amd64", manifest)
+    digest = push_manifest(registry, "team/base", "amd64", manifest)
     entry = {
         "mediaType": f"{_OCI}.manifest.v1+json",
         "digest": digest,
@@ -284,7 +239,7 @@ def test_debians_registry_serves_an_index_with_an_attestation(registry: str, tmp
         "annotations": {"vnd.docker.reference.type": "attestation-manifest"},
     }
     entries = [attestation, {**entry, "platform": {"os": "linux", "architecture": "amd64"}}]
-    index = _manifest(
+    index = push_manifest(
         registry, "team/base", "1", {"mediaType": f"{_OCI}.index.v1+json", "manifests": entries}
     )
     helper = tmp_path / ".docker"
@@ -298,3 +253,14 @@ def test_debians_registry_serves_an_index_with_an_attestation(registry: str, tmp
     with pytest.raises(LockError) as gone:
         _finder(tmp_path, []).find(f"{registry}/team/base:2", architecture="amd64")
     assert gone.value.kind == "base-not-found"
+
+
+def test_the_engines_base_is_read(base_image: HeldImage) -> None:
+    found = MachineBaseFinder().find(BASE, architecture=base_image.architecture)
+    assert (found.source, found.config_digest) == ("engine", base_image.config_digest)
+    assert found.diff_ids == base_image.diff_ids
+    assert found.libc is not None
+    assert found.libc.startswith("glibc 2.")
+    assert found.python is not None
+    assert found.python.startswith("3.")
+    assert found.torch is None

@@ -186,7 +186,10 @@ class _Handler(BaseHTTPRequestHandler):
                 {
                     "id": name,
                     "sha": commit,
-                    "siblings": [{"rfilename": path} for path in repo.commits[commit]],
+                    "siblings": [
+                        {"rfilename": path, "blobId": _git_blob(data), "size": len(data)}
+                        for path, data in repo.commits[commit].items()
+                    ],
                     "cardData": {"license": repo.licence} if repo.licence else None,
                 }
             )
@@ -195,8 +198,11 @@ class _Handler(BaseHTTPRequestHandler):
     def resolve(self, files: dict[str, bytes], commit: str, name: str) -> None:
         if name not in files:
             return self.answer(404, X_Error_Code="EntryNotFound")
-        etag = hashlib.sha1(files[name], usedforsecurity=False).hexdigest()
-        return self.answer(200, files[name], X_Repo_Commit=commit, ETag=f'"{etag}"')
+        return self.answer(200, files[name], X_Repo_Commit=commit, ETag=f'"{_git_blob(files[name])}"')
+
+
+def _git_blob(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _commit(commit: str) -> dict[str, object]:

@@ -22,6 +22,7 @@ from repro.errors import LockError, NetworkError, ReproError
 from repro.ports import ArtifactSource
 from repro.resolution import Found, Reference
 from repro.resolve.files import hash_tree
+from tests.adapters.debian_registry import push, push_manifest, serve_registry
 from tests.lock.input_world import POINTER, Repo, Sites, serve_sites
 from tests.lock.lock_world import Quiet
 
@@ -291,6 +292,25 @@ class TestOci:
         assert refused(OciSource(), f"{host}/org/empty:v1", into).kind == "oci-malformed"
 
 
+def test_debians_registry_serves_a_model(tmp_path: Path, into: Path) -> None:
+    with serve_registry(tmp_path / "registry") as host:
+        data = b"weights" * 1000
+        title = {"org.opencontainers.image.title": "weights.bin"}
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        empty = push(host, "org/model", b"{}")
+        blob = push(host, "org/model", data)
+        tree_of = {
+            "mediaType": kind,
+            "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": empty, "size": 2},
+            "layers": [{"mediaType": "application/x", "digest": blob, "size": 7000, "annotations": title}],
+        }
+        digest = push_manifest(host, "org/model", "v1", tree_of)
+        found = bring(OciSource(), f"{host}/org/model:v1", into)
+        assert found.resolved == f"{host}/org/model@{digest}"
+        assert tree(into) == {"weights.bin": data}
+        assert refused(OciSource(), f"{host}/org/model:v2", into).kind == "base-not-found"
+
+
 def refused_anywhere(source: ArtifactSource, text: str, into: Path) -> ReproError:
     with pytest.raises((LockError, NetworkError)) as caught:
         bring(source, text, into)
@@ -408,6 +428,15 @@ class TestHub:
         )
         assert found.commit == ONE
         assert tree(into) == {"train.csv": b"a,b\n"}
+
+    def test_what_the_hub_calls_its_files_is_a_hint(self, into: Path) -> None:
+        found = bring(HubSource(), "org/model", into, ONE)
+        assert found.hints == {"config.json": "git blob 9e26dfeeb6e641a33dae4961196235bdb965b21b"}
+
+    def test_a_file_whose_name_leads_out_of_its_folder(self, sites: Sites, into: Path) -> None:
+        sites.repos["models/org/odd"] = Repo(commits={ONE: {"../../x": b"x"}}, refs={"main": ONE})
+        assert refused(HubSource(), "org/odd", into).kind == "hub-malformed"
+        assert not (into.parent.parent / "x").exists()
 
     def test_names_that_are_none(self, into: Path) -> None:
         assert refused(HubSource(), "org/model/extra", into).kind == "hub-malformed"

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from repro.errors import LockError, NetworkError, ReproError
@@ -83,8 +83,12 @@ class _Asked:
 
     def _from_hub(self, into: Path, progress: Progress) -> Found:
         api = self.client.HfApi(endpoint=self.endpoint)
-        info = api.repo_info(self.name, revision=self._complete(api), repo_type=self.role)
+        info = api.repo_info(
+            self.name, revision=self._complete(api), repo_type=self.role, files_metadata=True
+        )
         names = [sibling.rfilename for sibling in info.siblings]
+        for name in names:
+            self._check_name(name)
         progress.start(f"fetch {self.name}", total=len(names))
         self.client.utils.disable_progress_bars()
 
@@ -103,7 +107,18 @@ class _Asked:
             resolved=info.id if info.id != self.name else None,
             commit=info.sha,
             licence=licence if isinstance(licence, str) else None,
+            hints={sibling.rfilename: tag for sibling in info.siblings if (tag := _etag(sibling))},
         )
+
+    def _check_name(self, name: str) -> None:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise LockError(
+                "hub-malformed",
+                f"a file's name leads out of its folder: {name!r}",
+                where=self.name,
+                remedy="ask whoever keeps the repository",
+            )
 
     def _complete(self, api: Any) -> str:
         """Make 40 digits of a short hash, which the Hub does not resolve everywhere."""
@@ -173,6 +188,13 @@ class _Asked:
             where=self.name,
             remedy="try again later, or write the commit as revision and lock offline from the cache",
         )
+
+
+def _etag(sibling: Any) -> str | None:
+    """What the Hub calls a file: git's blob id, or the SHA-256 in an LFS pointer."""
+    if sibling.lfs is not None:
+        return f"lfs sha256 {sibling.lfs.sha256}"
+    return f"git blob {sibling.blob_id}" if sibling.blob_id else None
 
 
 def _put(source: Path, place: Path) -> None:
