@@ -150,7 +150,7 @@ REFUSED = [
     ("pilot-lib>=1,<1", "no-matching-wheel"),
     ("pilot-lib==9", "no-matching-wheel"),
     ("absent-package", "no-matching-wheel"),
-    ("only-source", "no-matching-wheel"),
+    ("only-source", "source-distribution-only"),
     ("numpy==1.0", "requirements-conflict"),
 ]
 
@@ -167,7 +167,9 @@ def test_what_cannot_be_locked_is_refused_by_name(place: Place, run: Run, line: 
     assert f"error[{kind}]" in said
     assert "Traceback" not in said
     assert "secret" not in said
-    if kind not in ("no-matching-wheel", "requirements-conflict"):
+    if kind == "source-distribution-only":
+        assert "only-source-1.0.tar.gz" in said
+    elif kind not in ("no-matching-wheel", "requirements-conflict"):
         assert "requirements.in:3" in said
     assert place.files() == before
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from packaging.utils import canonicalize_name
 
 from repro.errors import FileError, LockError, NetworkError, ReproError
 
@@ -160,16 +162,35 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Explain], ...] = tuple(
 )
 
 
-def explain(said: str, tools: Mapping[str, str]) -> ReproError:
+def _from_source(said: str, unbuilt: Mapping[str, Sequence[str]]) -> ReproError | None:
+    """Name a package that an index offers only as a source distribution."""
+    wanted = re.search(r"(?:satisfies the requirement|matching distribution found for) ([\w.-]+)", said)
+    name = canonicalize_name(wanted[1]) if wanted else ""
+    if name not in unbuilt:
+        return None
+    return LockError(
+        "source-distribution-only",
+        f"of {name} there is no wheel that fits, only source distributions: {', '.join(unbuilt[name][-3:])}",
+        remedy=f"build it once against the locked packages, with `pip wheel --no-deps --no-build-isolation "
+        f"{name}==VERSION` inside the image; put the wheel into a folder of the project, and name the folder "
+        "with --find-links in the requirements file",
+    )
+
+
+def explain(
+    said: str, tools: Mapping[str, str], unbuilt: Mapping[str, Sequence[str]] | None = None
+) -> ReproError:
     """Name a failure of pip or pip-compile.
 
     Args:
         said: everything they wrote, secrets taken out.
         tools: versions of `pip` and `pip-tools`.
+        unbuilt: file names of source distributions that were passed over, by normalised package name.
     """
     for pattern, make in _PATTERNS:
         if (match := pattern.search(said)) is not None:
-            return make(match, said, tools)
+            source = _from_source(said, unbuilt or {}) if make is _absent else None
+            return source or make(match, said, tools)
     lines = [line for line in said.splitlines() if line.strip()]
     return LockError(
         "resolver-failed",

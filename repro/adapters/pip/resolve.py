@@ -187,8 +187,10 @@ class _Task:
 
     def _run(self, command: str, **more: Any) -> None:
         silent: list[Mapping[str, Any]] = []
+        unbuilt: dict[str, list[str]] = {}
 
         def on_event(event: Mapping[str, Any]) -> None:
+            unbuilt.update(event.get("unbuilt", {}))
             if "silent" in event:
                 silent.append(event)
 
@@ -197,7 +199,7 @@ class _Task:
             told = "\n".join(f"{event['why']} for url: {event['silent']}" for event in troubles)
             said = f"{redact(told)}\n{said}"
         if code or any(not event["absent"] for event in silent):
-            raise explain(said, self.tools.versions)
+            raise explain(said, self.tools.versions, unbuilt)
 
     def _offers(self) -> dict[str, list[Offer]]:
         found = json.loads((self.folder / self.request["offers"]).read_text(encoding="utf-8"))

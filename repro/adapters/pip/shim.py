@@ -92,6 +92,8 @@ class Survey:
         self.default = not request.get("replaces_default", False)
         self.bound = {name: index for index in self.indexes for name in index["packages"]}
         self.offers: dict[str, dict[str, dict[str, Any]]] = {}
+        self.unbuilt: dict[str, set[str]] = {}
+        """File names of source distributions that were passed over, by package."""
 
     def sources(self, name: str, machine: Any) -> Iterator[tuple[str, Any]]:
         """Yield the indexes that may serve a package, each with pip's search scope for it alone."""
@@ -125,6 +127,11 @@ class Survey:
             "sha256": link.hash if link.hash_name == "sha256" else None,
             "yanked": link.yanked_reason,
         }
+
+    def note_source(self, name: str, link: Any) -> None:
+        """Remember a source distribution that an index offers."""
+        if not link.is_wheel and link.filename.endswith((".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz")):
+            self.unbuilt.setdefault(name, set()).add(link.filename)
 
     def about(self, compiled: str) -> dict[str, list[dict[str, Any]]]:
         """Return the noted files of every package pinned in a compiled text."""
@@ -175,9 +182,11 @@ def _tell_silence(link: Any, reason: Any, **_: Any) -> None:
 def _ask_indexes_apart(survey: Survey) -> None:
     from pip._internal.index import collector
     from pip._internal.index.collector import CollectedSources, LinkCollector
+    from pip._internal.index.package_finder import LinkEvaluator
     from pip._vendor.packaging.utils import canonicalize_name
 
     ask = LinkCollector.collect_sources
+    judge = LinkEvaluator.evaluate_link
 
     def collect(asking: Any, project_name: str, candidates_from_page: Any) -> Any:
         name = canonicalize_name(project_name)
@@ -195,7 +204,12 @@ def _ask_indexes_apart(survey: Survey) -> None:
             flat += [_Noted(source, note) for source in found.find_links if source is not None]
         return CollectedSources(find_links=flat, index_urls=pages)
 
+    def evaluate(evaluator: Any, link: Any) -> Any:
+        survey.note_source(canonicalize_name(evaluator.project_name), link)
+        return judge(evaluator, link)
+
     _put(LinkCollector, "collect_sources", collect)
+    _put(LinkEvaluator, "evaluate_link", evaluate)
     _put(collector, "_handle_get_simple_fail", _tell_silence)
 
 
@@ -368,7 +382,10 @@ def main(lib: str, command: str, request_file: str) -> int:
     if "target" in request:
         _ask_indexes_apart(survey)
         _resolve_for(request["target"])
-    return COMMANDS[command](request, survey)
+    code = COMMANDS[command](request, survey)
+    if code:
+        say(unbuilt={name: sorted(files) for name, files in survey.unbuilt.items()})
+    return code
 
 
 if __name__ == "__main__":
