@@ -4,6 +4,8 @@ Versions and hashes are theirs; which of them fit the image is decided here by
 their markers. Files are fetched from the machine's own default index, whatever
 address the lock has for the index that most packages come from, and are held to
 the lock's hashes; packages of any other index are bound to that one.
+
+`uv.lock[gpu,train]` takes the project's extras or dependency groups of these names too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from repro.resolve.compiled import Entry
 from repro.resolve.indexes import index_name
 from repro.resolve.platform import tags, target
 
-__all__ = ["ForeignLock", "is_foreign", "read_foreign"]
+__all__ = ["ForeignLock", "is_foreign", "named_parts", "read_foreign"]
 
 _MALFORMED = (
     tomllib.TOMLDecodeError,
@@ -38,6 +40,10 @@ _MALFORMED = (
     KeyError,
     TypeError,
 )
+
+_PARTS = re.compile(r"(.+)\[([A-Za-z0-9._, -]*)\]")
+_EXTRA = re.compile(r"\bextra\s*(==|!=)\s*(['\"])(.*?)\2")
+_TRUE, _FALSE = "python_version >= '3'", "python_version < '3'"
 
 _PYLOCK = re.compile(r"pylock(\.[^.]+)?\.toml")
 """File names of PEP 751."""
@@ -65,28 +71,38 @@ class ForeignLock:
         ]
 
 
+def named_parts(path: str) -> tuple[str, tuple[str, ...]]:
+    """Split off the extras and groups in brackets behind the path of a lock; return them normalised."""
+    match = _PARTS.fullmatch(path)
+    if match is None or not is_foreign(match[1]):
+        return path, ()
+    return match[1], tuple(canonicalize_name(part.strip()) for part in match[2].split(",") if part.strip())
+
+
 def is_foreign(path: str) -> bool:
-    """Say whether a file's name is that of a lock."""
-    name = PurePosixPath(path).name
+    """Say whether a file's name is that of a lock, brackets or none behind it."""
+    name = PurePosixPath(path).name.partition("[")[0]
     return name == "uv.lock" or _PYLOCK.fullmatch(name) is not None
 
 
-def read_foreign(text: str, *, path: str, platform: Platform) -> ForeignLock:
+def read_foreign(text: str, *, path: str, platform: Platform, parts: Sequence[str] = ()) -> ForeignLock:
     """Read another tool's lock.
 
     Args:
         text: the whole file.
         path: its name tells the format.
         platform: what the lock is for.
+        parts: extras and groups of the project that are wanted too, normalised.
 
     Raises:
-        LockError: kinds `foreign-malformed`, `foreign-platform`, `foreign-without-wheel`.
+        LockError: kinds `foreign-malformed`, `foreign-part-missing`, `foreign-platform`,
+            `foreign-without-wheel`.
     """
     try:
         tree = tomllib.loads(text)
         if PurePosixPath(path).name == "uv.lock":
-            return _UvLock(tree, path, platform).read()
-        return _read_pylock(tree, path, platform)
+            return _UvLock(tree, path, platform, parts).read()
+        return _read_pylock(tree, path, platform, parts)
     except PylockSelectError as error:
         raise LockError(
             "foreign-platform", str(error), where=path, remedy="make the lock for the image's platform too"
@@ -109,11 +125,30 @@ def _without_wheel(name: str, path: str) -> LockError:
     )
 
 
-def _read_pylock(tree: Mapping[str, Any], path: str, platform: Platform) -> ForeignLock:
+def _check_parts(parts: Sequence[str], offered: Sequence[str], path: str) -> None:
+    if unknown := [part for part in parts if part not in offered]:
+        raise LockError(
+            "foreign-part-missing",
+            f"the lock has no extra and no group {', '.join(unknown)}, only {', '.join(offered) or 'none'}",
+            where=path,
+            remedy="correct the names in the brackets",
+        )
+
+
+def _read_pylock(tree: Mapping[str, Any], path: str, platform: Platform, parts: Sequence[str]) -> ForeignLock:
+    lock = Pylock.from_dict(tree)
+    extras, groups = lock.extras or (), lock.dependency_groups or ()
+    _check_parts(parts, [*extras, *groups], path)
     pins: list[Entry] = []
     sources: dict[str, str | None] = {}
     environment = cast("Environment", target(platform)["markers"])
-    for package, chosen in Pylock.from_dict(tree).select(environment=environment, tags=tags(platform)):
+    selected = lock.select(
+        environment=environment,
+        tags=tags(platform),
+        extras=[part for part in parts if part in extras],
+        dependency_groups=[*(lock.default_groups or ()), *(part for part in parts if part in groups)],
+    )
+    for package, chosen in selected:
         if not isinstance(chosen, PackageWheel) or package.version is None:
             raise _without_wheel(package.name, path)
         hashes = [wheel.hashes.get("sha256") for wheel in package.wheels or ()]
@@ -135,16 +170,26 @@ def _pin(name: str, version: str, hashes: Sequence[str | None]) -> Entry:
 
 
 class _UvLock:
-    """A `uv.lock`, walked from the project's own dependencies; its extras and groups are left out."""
+    """A `uv.lock`, walked from the project's own dependencies, and from the extras and groups wanted."""
 
-    def __init__(self, tree: Mapping[str, Any], path: str, platform: Platform) -> None:
+    def __init__(self, tree: Mapping[str, Any], path: str, platform: Platform, parts: Sequence[str]) -> None:
         self.packages: list[Mapping[str, Any]] = tree["package"]
         self.path = path
-        self.markers: Mapping[str, str] = {**target(platform)["markers"], "extra": ""}
+        self.parts = parts
+        self.markers: Mapping[str, str] = target(platform)["markers"]
+        self.chosen: set[str] = set()
+        """Conflicting parts as uv's markers name them: `extra-4-demo-gpu` for the extra `gpu` of `demo`."""
         self.found: dict[str, Mapping[str, Any]] = {}
 
     def _applies(self, marker: str | None) -> bool:
-        return marker is None or Marker(marker).evaluate(dict(self.markers))
+        """Evaluate a marker; `extra` in it stands for every part that is wanted, not for one."""
+        if marker is None:
+            return True
+
+        def one(match: re.Match[str]) -> str:
+            return _TRUE if (match[3] in self.chosen) == (match[1] == "==") else _FALSE
+
+        return Marker(_EXTRA.sub(one, marker)).evaluate(dict(self.markers))
 
     def _one(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the package a dependency means; a fork of the resolution applies by its markers."""
@@ -170,12 +215,27 @@ class _UvLock:
                     if self._applies(dependency.get("marker")):
                         self._follow(dependency, seen)
 
+    def _choose_parts(self, roots: Sequence[Mapping[str, Any]]) -> None:
+        offered: list[str] = []
+        for root in roots:
+            name = root["name"]
+            for kind, key in (("extra", "optional-dependencies"), ("group", "dev-dependencies")):
+                here = list(root.get(key, {}))
+                offered += here
+                self.chosen |= {f"{kind}-{len(name)}-{name}-{part}" for part in self.parts if part in here}
+        _check_parts(self.parts, offered, self.path)
+
     def read(self) -> ForeignLock:
         """Return the packages that the project needs on the platform."""
         roots = [package for package in self.packages if _is_project(package["source"])]
+        self._choose_parts(roots)
         seen: set[tuple[str, str]] = set()
         for root in roots:
-            self._follow(root, seen)
+            self._follow({"name": root["name"], "extra": self.parts}, seen)
+            for part in self.parts:
+                for dependency in root.get("dev-dependencies", {}).get(part, ()):
+                    if self._applies(dependency.get("marker")):
+                        self._follow(dependency, seen)
         pins: list[Entry] = []
         sources: dict[str, str | None] = {}
         for name, package in sorted(self.found.items()):

@@ -20,7 +20,7 @@ from repro.errors import LockError
 from repro.lock import Platform
 from repro.resolution import Inputs, WheelIndex
 from repro.resolve.compiled import pins
-from repro.resolve.foreign import is_foreign, read_foreign
+from repro.resolve.foreign import is_foreign, named_parts, read_foreign
 from repro.resolve.indexes import declared_indexes, index_name
 from repro.resolve.inputfiles import below, read_text, requirement_lines
 from repro.spec import IndexSpec
@@ -70,14 +70,24 @@ class _Reader:
     replaces_default: bool = False
     prereleases: bool = False
     closed: list[str] = field(default_factory=list)
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Extras and groups that are wanted of a lock, by its path."""
 
     def read(self, path: str, place: str, *, constraint: bool) -> None:
         """Take a file in, and every file it names."""
+        path, parts = named_parts(path)
+        if self.parts.setdefault(path, parts) != parts:
+            raise LockError(
+                "foreign-parts-twice",
+                f"{path} is named twice, with other extras or groups in brackets",
+                where=place,
+                remedy="write all of them in one pair of brackets",
+            )
         if path in self.documents:
             return
         self.documents[path] = ""
         if is_foreign(path):
-            self._foreign(path, place)
+            self._foreign(path, place, parts)
             return
         kept: list[str] = []
         for number, line in requirement_lines(read_text(self.root, path, place)):
@@ -89,9 +99,9 @@ class _Reader:
                 kept.append(self._requirement(line, path, number, constraint=constraint))
         self.documents[path] = "".join(f"{line}\n" for line in kept)
 
-    def _foreign(self, path: str, place: str) -> None:
+    def _foreign(self, path: str, place: str, parts: Sequence[str]) -> None:
         """Take in another tool's lock: its pins, and every hash it allows."""
-        lock = read_foreign(read_text(self.root, path, place), path=path, platform=self.platform)
+        lock = read_foreign(read_text(self.root, path, place), path=path, platform=self.platform, parts=parts)
         self.indexes += [index for index in lock.indexes(self.root) if index not in self.indexes]
         self.allowed |= {pin.name: pin.hashes for pin in lock.pins if pin.hashes}
         self.documents[path] = pins(lock.pins)
@@ -104,7 +114,7 @@ class _Reader:
         if name in ("--requirement", "--constraint"):
             nested = below(PurePosixPath(path).parent / value, here)
             self.read(nested, here, constraint=constraint or name == "--constraint")
-            return f"{'-c' if name == '--constraint' else '-r'} {value}"
+            return f"{'-c' if name == '--constraint' else '-r'} {named_parts(value)[0]}"
         if name in ("--index-url", "--extra-index-url", "--find-links"):
             self.replaces_default |= name == "--index-url"
             self._index(value, path, flat=name == "--find-links")
@@ -255,8 +265,8 @@ def read_inputs(
         reader.read(path, "accelerators.*.constraints", constraint=True)
     declared = declared_indexes(indexes)
     inputs = Inputs(
-        requirements=tuple(requirements),
-        constraints=tuple(constraints),
+        requirements=tuple(named_parts(path)[0] for path in requirements),
+        constraints=tuple(named_parts(path)[0] for path in constraints),
         documents=dict(reader.documents),
         indexes=(*declared, *reader.indexes),
         replaces_default=reader.replaces_default,

@@ -13,7 +13,7 @@ from repro.digest import hex_of
 from repro.errors import LockError
 from repro.lock import Platform
 from repro.resolution import Resolution
-from repro.resolve.foreign import is_foreign, read_foreign
+from repro.resolve.foreign import is_foreign, named_parts, read_foreign
 from repro.resolve.packages import lock_packages
 from repro.resolve.requirements import read_inputs
 from repro.spec import AcceleratorSpec
@@ -40,8 +40,11 @@ def package(name: str, version: str = "1.0", more: str = "", source: str = REGIS
     )
 
 
-def pinned(text: str, path: str = "uv.lock", platform: Platform = LINUX) -> dict[str, str | None]:
-    return {pin.name: pin.version for pin in read_foreign(text, path=path, platform=platform).pins}
+def pinned(
+    text: str, path: str = "uv.lock", platform: Platform = LINUX, parts: tuple[str, ...] = ()
+) -> dict[str, str | None]:
+    found = read_foreign(text, path=path, platform=platform, parts=parts)
+    return {pin.name: pin.version for pin in found.pins}
 
 
 def test_names() -> None:
@@ -85,6 +88,71 @@ def test_uv_forks_apply_by_their_markers() -> None:
         dependencies='[{ name = "torch" }, { name = "numpy", version = "2.0" }]',
     )
     assert pinned(text) == {"torch": "2.0+cpu", "numpy": "2.0"}
+
+
+PARTS = """
+[package.optional-dependencies]
+cpu = [{ name = "torch", version = "2.0+cpu", marker = "extra == 'extra-4-demo-cpu'" }]
+gpu = [
+    { name = "torch", version = "2.0+cu130", marker = "extra == 'extra-4-demo-gpu'" },
+    { name = "gpu-only", marker = "extra == 'extra-4-demo-gpu' and extra != 'extra-4-demo-cpu'" },
+]
+[package.dev-dependencies]
+train = [{ name = "numpy" }]
+"""
+
+
+def test_extras_and_groups_of_a_uv_lock_are_taken_by_name() -> None:
+    text = uv(
+        package("base"),
+        package("numpy"),
+        package("gpu-only"),
+        package("torch", "2.0+cpu"),
+        package("torch", "2.0+cu130"),
+        dependencies='[{ name = "base" }]\n' + PARTS,
+    )
+    assert pinned(text) == {"base": "1.0"}
+    assert pinned(text, parts=("cpu",)) == {"base": "1.0", "torch": "2.0+cpu"}
+    gpu = {"base": "1.0", "torch": "2.0+cu130", "gpu-only": "1.0", "numpy": "1.0"}
+    assert pinned(text, parts=("gpu", "train")) == gpu
+    with pytest.raises(LockError) as missing:
+        pinned(text, parts=("rocm",))
+    assert missing.value.kind == "foreign-part-missing"
+    assert "cpu, gpu, train" in missing.value.message
+
+
+def test_extras_and_groups_of_a_pylock_are_taken_by_name() -> None:
+    def one(name: str, marker: str = "") -> str:
+        url = f"https://one.example/{name}-1.0-py3-none-any.whl"
+        wheel = f'{{ url = "{url}", hashes = {{ sha256 = "{hex_of(A)}" }} }}'
+        return f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{marker}\nwheels = [{wheel}]\n'
+
+    text = (
+        'lock-version = "1.0"\ncreated-by = "us"\nextras = ["gpu"]\ndependency-groups = ["train", "main"]\n'
+        'default-groups = ["main"]\n\n'
+        + one("base")
+        + one("torch", "marker = \"'gpu' in extras\"")
+        + one("numpy", "marker = \"'train' in dependency_groups\"")
+        + one("usual", "marker = \"'main' in dependency_groups\"")
+    )
+    assert set(pinned(text, "pylock.toml")) == {"base", "usual"}
+    assert set(pinned(text, "pylock.toml", parts=("gpu", "train"))) == {"base", "usual", "torch", "numpy"}
+
+
+def test_parts_stand_in_brackets_behind_the_path(tmp_path: Path) -> None:
+    assert named_parts("locks/uv.lock[GPU, train]") == ("locks/uv.lock", ("gpu", "train"))
+    assert named_parts("r.txt[gpu]") == ("r.txt[gpu]", ())
+    text = uv(package("base"), package("numpy"), dependencies='[{ name = "base" }]\n' + PARTS)
+    (tmp_path / "uv.lock").write_text(text)
+    (tmp_path / "r.in").write_text("-r uv.lock[train]\n")
+    inputs, _, _ = read_inputs(tmp_path, ["uv.lock[train]"], [], [], LINUX)
+    assert (inputs.requirements, inputs.closed) == (("uv.lock",), ("base", "numpy"))
+    nested, _, _ = read_inputs(tmp_path, ["r.in"], [], [], LINUX)
+    assert nested.documents["r.in"] == "-r uv.lock\n"
+    with pytest.raises(LockError) as twice:
+        read_inputs(tmp_path, ["uv.lock[train]", "uv.lock[gpu]"], [], [], LINUX)
+    assert twice.value.kind == "foreign-parts-twice"
+    assert nested.documents["uv.lock"] == inputs.documents["uv.lock"] == "base==1.0\nnumpy==1.0\n"
 
 
 def test_packages_of_another_index_are_bound_to_it(tmp_path: Path) -> None:
