@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import resource
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from measured import measured
 
 from repro.compare import compare
 from repro.tolerance import ToleranceSpec
@@ -86,24 +85,6 @@ def read_lines(target: Path, candidate: Path, ranks: int) -> str:
         with target.open("rb") as a, candidate.open("rb") as b:
             equal += sum(x == y for x, y in zip(a, b, strict=False))
     return f"{equal} lines are equal"
-
-
-def measured(work: Callable[[Path, Path, int], str], *arguments: Any) -> tuple[float, int, str]:
-    """Run in a process of its own; return processor seconds, peak bytes above its start, what it said."""
-    receive, send = multiprocessing.Pipe(duplex=False)
-
-    def child() -> None:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        start = time.process_time()
-        said = work(*arguments)
-        seconds = time.process_time() - start
-        send.send((seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, said))
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    result: tuple[float, int, str] = receive.recv()
-    process.join()
-    return result
 
 
 def main() -> None:

@@ -220,12 +220,15 @@ def _parse(line: bytes, where: str, number: int) -> Event:
     return event
 
 
-def read_events(lines: Iterable[bytes], where: str) -> Iterator[Event]:
+def read_events(
+    lines: Iterable[bytes], where: str, *, brief: Callable[[bytes], Event | None] | None = None
+) -> Iterator[Event]:
     """Yield the events of one file, in order.
 
     Args:
         lines: the file's lines, each with its line end, as an open binary file gives them.
         where: what the lines are, for messages.
+        brief: reads of a line what the caller needs; a line for which it returns None is parsed as a whole.
 
     A last line without a line end was being written when the process died. It is
     not parsed; the last event is then `{"ev": "torn", "line": n, "bytes": size}`.
@@ -238,7 +241,7 @@ def read_events(lines: Iterable[bytes], where: str) -> Iterator[Event]:
         if not line.endswith(b"\n"):
             yield {"ev": TORN, "line": number, "bytes": len(line)}
             return
-        event = _parse(line, where, number)
+        event = (brief(line) if brief else None) or _parse(line, where, number)
         if number == 1 and (event["ev"] != "head" or event.get("format") != FORMAT):
             raise TraceError(
                 "trace-format",
@@ -275,9 +278,9 @@ class RankFile:
     lines: Callable[[], Iterable[bytes]]
     """Opens the file anew and yields its lines, each with its line end."""
 
-    def events(self) -> Iterator[Event]:
+    def events(self, *, brief: Callable[[bytes], Event | None] | None = None) -> Iterator[Event]:
         """Yield every event; see `read_events`."""
-        return read_events(self.lines(), self.path)
+        return read_events(self.lines(), self.path, brief=brief)
 
     def head(self) -> Event:
         """Return the last head before the first deterministic event: the one with all facts.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from repro.compare.measure import epsilon
 from repro.errors import TraceError
+from repro.report.brief import brief_step, steps_alone
 from repro.tolerance import Bound, Rule, bound_for
 from repro.trace import Event, PhaseTrace, RankFile, unhex
 
@@ -163,7 +164,7 @@ def phase_series(phase: PhaseTrace) -> PhaseSeries:
     series = PhaseSeries(phase.name, phase.world_size)
     with _members_checked(phase.name):
         for file in phase.ranks:
-            for event in file.events():
+            for event in file.events(brief=brief_step):
                 series.cost.add(event)
                 if event["ev"] == "step" and file.rank == 0:
                     _plot(series, phase.first_step + event["step"], event)
@@ -178,7 +179,11 @@ def _plot(series: PhaseSeries, step: int, event: Event) -> None:
 
 
 def _steps(file: RankFile, first_step: int) -> Iterator[tuple[int, Event]]:
-    return ((first_step + event["step"], event) for event in file.events() if event["ev"] == "step")
+    return (
+        (first_step + event["step"], event)
+        for event in file.events(brief=brief_step)
+        if event["ev"] == "step"
+    )
 
 
 def _pairs(

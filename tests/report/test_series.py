@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import tracemalloc
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro.errors import TraceError
+from repro.report.brief import brief_step
 from repro.report.series import Curve, difference, phase_series
 from repro.tolerance import Bound
 from repro.trace import PhaseTrace, hexed, write_line
@@ -43,6 +45,44 @@ def test_a_long_trace_is_read_in_bounded_memory() -> None:
     tracemalloc.stop()
     assert len(series.loss.buckets) <= 400
     assert peak < 500_000
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.integers()
+        | st.text()
+        | st.sampled_from(['"loss":[', ',"step":9}', "]", "\\", ',"loss":[1']),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.sampled_from([None, "0x1.8p+1", "nan"]),
+    st.lists(st.sampled_from(["0x1.0p+0", "inf"]), max_size=3),
+    st.integers(1, 10**9),
+)
+def test_a_brief_step_says_what_the_whole_line_says(
+    odd: Any, norm: str | None, bits: list[str], step: int
+) -> None:
+    """Whatever stands in the members it skips, brief reading agrees with parsing, or leaves it to parsing."""
+    loss = [{"bits": one, "dtype": "float32"} for one in bits]
+    event = {
+        "ev": "step",
+        "grad_norm": norm,
+        "grads": {"weight": odd},
+        "inputs": odd,
+        "loss": loss,
+        "step": step,
+    }
+    line = write_line(event)
+    brief = brief_step(line)
+    assert brief is None or brief == {
+        key: json.loads(line)[key] for key in ("ev", "grad_norm", "loss", "step")
+    }
+    assert (
+        brief is not None
+        or b"loss" in write_line({"ev": "x", "odd": odd})
+        or b"step" in write_line({"odd": odd})
+    )
 
 
 def test_cost_is_taken_over_all_ranks() -> None:
