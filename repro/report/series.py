@@ -181,7 +181,7 @@ def _plot(series: PhaseSeries, step: int, event: Event) -> None:
 def _steps(file: RankFile, first_step: int) -> Iterator[tuple[int, Event]]:
     return (
         (first_step + event["step"], event)
-        for event in file.events(brief=brief_step)
+        for event in file.events(brief=steps_alone)
         if event["ev"] == "step"
     )
 
