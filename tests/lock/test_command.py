@@ -86,6 +86,8 @@ def place(resolver: object, world: World, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     fake = FakeRegistry()
     fake.image("amd64", "1", layers=[layer(DEBIAN)])
+    fake.image("arm64", "arm")
+    fake.hold("manifests", {"schemaVersion": 1}, "odd")
     with fake.serving() as name:
         yield Place(tmp_path / "project", world, f"{name}:1")
 
@@ -180,6 +182,118 @@ def test_a_base_with_another_python_is_refused(place: Place, run: Run) -> None:
     assert code == 1
     assert "error[base-python-differs]" in said
     assert 'python: "3.11"' in said
+
+
+DOCKERFILES = [
+    ("FROM debian:12\n", "base-unused"),
+    ("", "base-unused"),
+    ("FROM scratch\n", "base-unused"),
+    ("\x00\x01binary\xff", "base-unused"),
+    ("ARG BASE\nFROM ${BASE}\nFROM debian:12\n", "image-unpinned"),
+    ("ARG BASE\nFROM ${BASE}\nCOPY --from=busybox /bin/sh /sh\n", "image-unpinned"),
+    ("ARG BASE\nFROM ${BASE}\nRUN --mount=type=bind,from=tools:1,target=/t true\n", "image-unpinned"),
+    ("# syntax=docker/dockerfile:1\nARG BASE\nFROM ${BASE}\n", "image-unpinned"),
+    ("ARG BASE\nFROM ${BASE}\nFROM ${OTHER}\n", "dockerfile-argument-missing"),
+    ("ARG BASE\nARG TAG=latest\nFROM ${BASE} AS one\nFROM busybox:${TAG}\n", "image-unpinned"),
+    ("ARG BASE\nFROM ${BASE} AS one\nFROM --platform=linux/arm64 busybox\n", "image-unpinned"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), DOCKERFILES)
+def test_dockerfiles_that_do_not_stand_on_the_base_alone(
+    place: Place, run: Run, text: str, kind: str
+) -> None:
+    place.write("Dockerfile", text)
+    place.spec()
+    before = place.files()
+    code, said = run("lock")
+    assert code == 1, said
+    assert f"error[{kind}]" in said
+    assert "Traceback" not in said
+    assert place.files() == before
+
+
+@pytest.mark.parametrize(
+    ("reference", "kind"),
+    [
+        ("{name}:gone", "base-not-found"),
+        ("{name}@sha256:" + "0" * 64, "base-not-found"),
+        ("{host}/other/base:1", "base-not-found"),
+        ("{name}:arm", "base-platform-absent"),
+        ("{name}:odd", "registry-failed"),
+        ("127.0.0.1:9/team/base:1", "base-not-found"),
+        ("Team/Base:1", "base-reference-invalid"),
+        ("team/base:", "base-reference-invalid"),
+        ("https://registry.example/base:1", "base-reference-invalid"),
+        ("base image:1", "base-reference-invalid"),
+    ],
+)
+def test_bases_that_cannot_be_found(place: Place, run: Run, reference: str, kind: str) -> None:
+    name = place.base.removesuffix(":1")
+    place.base = reference.format(name=name, host=name.partition("/")[0])
+    code, said = run("lock")
+    assert code == 1, said
+    assert f"error[{kind}]" in said
+    assert "Traceback" not in said
+    assert not (place.root / "repro.lock").exists()
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 5\n"
+INDEX = '{"metadata": {}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "kind"),
+    [
+        ({"path": "absent"}, {}, "input-missing"),
+        ({"path": "model"}, {"model/.cache/x": "x"}, "artifact-empty"),
+        ({"path": "model"}, {"model/w.safetensors": POINTER}, "lfs-pointer"),
+        ({"path": "model/w.bin"}, {"model/w.bin": POINTER}, "lfs-pointer"),
+        ({"path": "model"}, {"model/model.safetensors.index.json": INDEX}, "shard-missing"),
+        ({"path": "model"}, {"model/model.safetensors.index.json": "{"}, "shard-index-malformed"),
+        ({"path": "model"}, {"model/cafe\u0301.txt": "x"}, "name-unusable"),
+        ({"path": "model"}, {"model/a -> ../train.py": ""}, "link-outside"),
+        ({"path": "model"}, {"model/a -> nowhere": ""}, "link-broken"),
+        ({"path": "model"}, {"model/a |": ""}, "file-special"),
+        ({"wheel": "absent:folder"}, {}, "wheel-not-locked"),
+        ({"wheel": "numpy:no/such/folder"}, {}, "artifact-empty"),
+        ({"url": "{index}/no/where"}, {}, "download-refused"),
+        ({"url": "ftp://example.org/x"}, {}, "url-malformed"),
+        ({"git": "{index}/no/repo.git"}, {}, "git-unreachable"),
+        ({"git": "ext::sh -c touch%20/tmp/owned"}, {}, "git-malformed"),
+        ({"git": "--upload-pack=touch"}, {}, "git-malformed"),
+        ({"oci": "127.0.0.1:9/team/model:1"}, {}, "registry-unreachable"),
+        ({"oci": "Not A Reference"}, {}, "base-reference-invalid"),
+        ({"hub": "a/b/c"}, {}, "hub-malformed"),
+        ({"hub": "org/model"}, {}, "hub-unavailable"),
+    ],
+)
+def test_models_that_cannot_be_locked(
+    place: Place,
+    run: Run,
+    model: dict[str, str],
+    files: dict[str, str],
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    for path, text in files.items():
+        name, _, target = path.partition(" -> ")
+        place.write(name.removesuffix(" |"), text)
+        if target or name.endswith(" |"):
+            (place.root / name.removesuffix(" |")).unlink()
+        if target:
+            (place.root / name).symlink_to(target)
+        elif name.endswith(" |"):
+            os.mkfifo(place.root / name.removesuffix(" |"))
+    reference = {key: value.format(index=place.world.base) for key, value in model.items()}
+    place.more = {"models": [{"name": "base", **reference}]}
+    code, said = run("lock")
+    assert code == 1, said
+    assert f"error[{kind}]" in said
+    assert "Traceback" not in said
+    assert not (place.root / "repro.lock").exists()
+    assert not list((place.root.parent / "cache").glob("incoming/*"))
 
 
 def test_a_full_disk_leaves_nothing_behind(

@@ -24,6 +24,7 @@ from repro.ports import ArtifactSource, Progress
 from repro.resolution import Found, Inputs, Reference, Resolution
 from repro.resolve import Freshness, LockResult, check, lock
 from repro.resolve.places import places
+from repro.run.pilot import pilot_environment
 from repro.spec import Spec
 from tests.lock.lock_world import NoGit, OneBase, Quiet
 
@@ -336,6 +337,12 @@ def test_a_dockerfile_that_is_absent_or_takes_from_a_moving_image(project: Proje
         project.lock()
     assert caught.value.kind == "dockerfile-missing"
     assert not (project.root / "repro.lock").exists()
+
+
+def test_the_pilot_is_told_that_there_is_no_hub(project: Project) -> None:
+    told = pilot_environment(project.spec, "cpu")
+    offline = {"HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"}
+    assert {name for name, value in told.items() if value == "1"} >= offline
 
 
 def test_an_empty_data_set_is_refused(project: Project) -> None:
