@@ -4,6 +4,10 @@ Packages: `repro lock` cold (empty cache, tools made), warm (wheels held, a requ
 against `pip-compile --generate-hashes` and, where it is there, `uv pip compile --generate-hashes`. The peers
 resolve and hash; they do not fetch the wheels, which the cold figure includes and names apart.
 
+Check: `repro lock` of 300 packages out of a folder, the same again, and `repro lock --check`, as whole
+processes, against `uv pip compile` on the same folder. Needs an engine with the base of
+`scripts/prepare`.
+
 Files: hashing a tree against `openssl dgst -sha256` run in parallel on the same files, large ones one by one,
 and `model_signing` where it is installed. The page cache is warmed first; five rounds, in turns, and
 the median of their ratios counts. Give `--bytes 4G` for the full size.
@@ -20,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +106,56 @@ def packages(folder: Path) -> None:
     row("uv pip compile, cold", lambda: subprocess.run(command, **quiet))  # type: ignore[call-overload]
 
 
+def small_wheel(folder: Path, name: str, version: str) -> None:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        info = f"{name}-{version}.dist-info"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+SPEC = """\
+version: 1
+name: many
+seed: 1
+pilot: {command: [python, train.py], source: [train.py], steps: 1}
+accelerators:
+  cpu: {dockerfile: Dockerfile, base: "repro-base:bookworm", requirements: [requirements.in]}
+"""
+
+
+def check(folder: Path, packages: int = 300) -> None:
+    print(f"check: {packages} packages out of a folder")
+    root = folder / "many"
+    (root / "wheels").mkdir(parents=True)
+    for number in range(packages):
+        small_wheel(root / "wheels", f"package{number}", "1.0")
+    names = "".join(f"package{number}\n" for number in range(packages))
+    (root / "requirements.in").write_text(f"--find-links wheels\n{names}")
+    (root / "train.py").write_text("pass\n")
+    (root / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    (root / "repro.yaml").write_text(SPEC)
+    repro = [str(Path(sys.executable).parent / "repro"), "lock", "-C", str(root)]
+    # The wheels are nowhere else: no index is asked for them.
+    environment = {**os.environ, "PIP_NO_INDEX": "1"}
+
+    def call(command: list[str]) -> Callable[[], object]:
+        return lambda: subprocess.run(command, check=True, capture_output=True, env=environment)
+
+    try:
+        row("repro lock, first", call(repro))
+    except subprocess.CalledProcessError as error:
+        print(f"  left out: {error.stderr.decode().strip().splitlines()[-1]}")
+        return
+    row("repro lock, nothing changed", call(repro))
+    ours = row("repro lock --check", call([*repro, "--check"]))
+    if (uv := shutil.which("uv")) is not None:
+        command = [uv, "pip", "compile", "--no-index", "--generate-hashes", "-o", str(folder / "many.txt")]
+        command += [str(root / "requirements.in")]
+        call(command)()
+        print(f"  ratio of --check: {ours / row('uv pip compile, warm', call(command)):.2f}")
+
+
 def make_tree(root: Path, size: int) -> None:
     """Shards of at most 512 MiB, and 256 small files."""
     small = 256
@@ -165,6 +220,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         files(Path(name), options.bytes)
+        check(Path(name))
         packages(Path(name))
 
 

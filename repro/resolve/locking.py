@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from repro.digest import pretty_json
 from repro.errors import LockError
 from repro.lock import AcceleratorLock, ArtifactLock, BaseLock, FileLock, Lock, PackageFile, SourceLock
@@ -183,6 +186,7 @@ def lock(
         previous=previous,
         upgrade=upgrade,
     )
+    asked_for = _named(upgrade or ())
     source = task.source(git)
     kept = dict(previous.accelerators) if previous else {}
     files: dict[str, bytes | None] = {
@@ -196,6 +200,9 @@ def lock(
         locked[name], documents, anew = task.accelerator(name)
         files |= documents
         renewed += [name] if anew else []
+    there = {file.name for name in accelerators for file in locked[name].packages.files}
+    if absent := [text for name, text in asked_for.items() if name not in there]:
+        raise _unknown(f"no package {', '.join(absent)} is needed, so it cannot be renewed")
     models = tuple(task.artifact(artifact, "model", locked) for artifact in spec.models)
     datasets = tuple(task.artifact(artifact, "dataset", locked) for artifact in spec.datasets)
     made = Lock(
@@ -222,6 +229,23 @@ def lock(
     if made != previous or files:
         files["repro.lock"] = pretty_json(made.tree())
     return LockResult(lock=made, files=files, renewed=tuple(renewed), warnings=_warnings(made, accelerators))
+
+
+def _named(upgrade: Sequence[str]) -> dict[str, str]:
+    """Return the normalised names of packages to renew, with the words they were asked for in."""
+    try:
+        return {canonicalize_name(Requirement(text).name): text for text in upgrade}
+    except InvalidRequirement as error:
+        raise _unknown(str(error).splitlines()[0]) from None
+
+
+def _unknown(message: str) -> LockError:
+    return LockError(
+        "upgrade-unknown",
+        message,
+        where="--upgrade-package",
+        remedy="correct the name, or require the package first",
+    )
 
 
 def _warnings(made: Lock, accelerators: Sequence[str]) -> tuple[str, ...]:

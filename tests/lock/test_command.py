@@ -176,6 +176,21 @@ def test_what_cannot_be_locked_is_refused_by_name(place: Place, run: Run, line: 
     assert place.files() == before
 
 
+def test_one_package_is_renewed_and_a_mistyped_name_is_refused(place: Place, run: Run) -> None:
+    assert run("lock")[0] == 0
+    before = place.files()
+    for name, version in (("numpy", "2.1"), ("pilot-lib", "1.1")):
+        place.world.index("default").add(name, version)
+    for name in ("nunpy", "not a name"):
+        code, said = run("lock", "-P", name)
+        assert code == 1
+        assert "error[upgrade-unknown]" in said
+        assert place.files() == before
+    assert run("lock", "-P", "NumPy")[0] == 0
+    files = json.loads(place.files()["repro.lock"])["accelerators"]["cpu"]["packages"]["files"]
+    assert {file["name"]: file["version"] for file in files} == {"numpy": "2.1", "pilot-lib": "1.0"}
+
+
 def test_a_base_with_another_python_is_refused(place: Place, run: Run) -> None:
     place.accelerator["python"] = "3.12"
     code, said = run("lock")

@@ -62,7 +62,7 @@ def _conflict(_: re.Match[str], said: str, _tools: Mapping[str, str]) -> ReproEr
     return LockError(
         "requirements-conflict",
         f"no set of versions satisfies every requirement: {told or 'pip names no cause'}",
-        remedy="loosen one of these requirements",
+        remedy="loosen one of these requirements, or correct a version that no index has",
     )
 
 
