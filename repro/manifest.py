@@ -13,6 +13,7 @@ from repro.host import HostFacts
 from repro.image import ImageRecord
 from repro.lock import FileLock
 from repro.noun import Noun
+from repro.saved import SavedState
 from repro.strictjson import loads
 from repro.tolerance import ToleranceSpec
 from repro.verdict import Verdict
@@ -77,6 +78,8 @@ class CheckpointRecord(Noun):
 
     at_step: int
     files: tuple[FileLock, ...]
+    saved: SavedState | None = None
+    """What an independent process found in them; null where none looked."""
 
 
 class Manifest(Noun):

@@ -22,6 +22,7 @@ NOUNS = [
     "job",
     "trace",
     "measurement",
+    "saved",
     "verdict",
     "statement",
     "bundle",

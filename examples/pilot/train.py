@@ -392,6 +392,8 @@ def main() -> None:
     trainer = Trainer(config, join_world())
     if options.resume:
         trainer.restore(options.resume)
+        loss = trainer.validate()
+        say(f"step {trainer.step}/{config['steps']}  restored, validation {loss:.4f} = {loss.hex()}")
     train(trainer)
     # A thread of gloo that still holds a tensor while Python ends aborts the process. The
     # threads end with the process group, and that ends once nothing refers to it. Whoever ends

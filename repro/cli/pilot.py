@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from repro.adapters.clock import SystemClock
+from repro.adapters.tracefiles import open_trace
 from repro.cli.console import Console
 from repro.cli.flow import Ready
 from repro.cli.project import file_cache
-from repro.run import PilotRun, require_artifacts, run_pilot
+from repro.run import PilotRun, open_checkpoint, require_artifacts, run_pilot
 
 __all__ = ["record_pilot", "scratch"]
 
+_OPENING = "open the checkpoint in a process of its own"
 PHASES = {
     "full": "run: every step",
     "interrupted": "run: up to the checkpoint, where the process ends",
@@ -32,18 +34,25 @@ def scratch() -> Iterator[Path]:
 
 
 def record_pilot(ready: Ready, folder: Path, console: Console) -> PilotRun:
-    """Run every phase of a project that is ready, after a look at its inputs' bytes.
+    """Look at the bytes of a ready project's inputs, run every phase, and open the checkpoint.
 
     Raises:
         RunError: an input differs from the lock, or the pilot failed.
         EngineError: the engine went away.
     """
     require_artifacts(ready.project.lock, ready.project.artifacts)
-    return run_pilot(
+    run = run_pilot(
         ready.project,
         folder,
         runtime=ready.runtime,
         clock=SystemClock(),
         on_phase=lambda name: console.start(PHASES[name]),
         on_line=lambda line: console.advance(0, note=line),
+    )
+    if run.checkpoint is None:
+        return run
+    console.start(_OPENING)
+    trace = open_trace(run.folder, run.phases).phase("full")
+    return open_checkpoint(
+        ready.project, run, trace, runtime=ready.runtime, on_line=lambda line: console.advance(0, note=line)
     )

@@ -16,7 +16,8 @@ from repro.cli.project import locked_project
 from repro.digest import pretty_json
 from repro.measurement import measure_phase
 from repro.report.measurement import measurement_lines
-from repro.report.words import count, duration
+from repro.report.saved import saved_lines
+from repro.report.words import count, duration, printable
 from repro.run import PilotRun, run_command
 
 __all__ = ["command"]
@@ -73,11 +74,17 @@ def command(
         measured = [measure_phase(phase) for phase in open_trace(run.folder, run.phases).phases]
     if as_json:
         phases = [phase.tree() for phase in run.phases]
-        print_json({"phases": phases, "measurements": [one.tree() for one in measured]})
+        checkpoint = run.checkpoint.tree() if run.checkpoint else None
+        print_json(
+            {"phases": phases, "measurements": [one.tree() for one in measured], "checkpoint": checkpoint}
+        )
         return 0
     for phase, found in zip(run.phases, measured, strict=True):
         ranks = count(phase.world_size, "rank")
         click.echo(f"{phase.name:12}{count(phase.steps, 'step')}, {ranks}, {duration(phase.milliseconds)}")
         for line in measurement_lines(found):
             click.echo(f"{'':12}{line}")
+    if run.checkpoint is not None and run.checkpoint.saved is not None:
+        for at, line in enumerate(saved_lines(run.checkpoint.saved)):
+            click.echo(f"{'' if at else 'checkpoint':12}{printable(line)}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,9 @@ _LOST: dict[str, str] = {
 }
 
 
+_RATE = re.compile(rb'"lr":"([^"\\]*)"')
+
+
 @dataclass(slots=True)
 class _Boundary:
     """What one rank recorded around the checkpoint."""
@@ -38,6 +42,8 @@ class _Boundary:
     """Fingerprints right after the checkpoint's step, or of the resumed model before its first step."""
     states: list[Event] = field(default_factory=list)
     """`save` events on one side, `load` events on the other."""
+    evaluations: list[Event] = field(default_factory=list)
+    """Made between the checkpoint's step and the next one."""
 
 
 def _boundary(lines: Iterable[bytes], step: int, kind: str) -> _Boundary:
@@ -52,6 +58,8 @@ def _boundary(lines: Iterable[bytes], step: int, kind: str) -> _Boundary:
             found.params = event(line).get("params")
         elif seen == step and b'"ev":"' + kind.encode() + b'"' in line[:200]:
             found.states.append(event(line))
+        elif seen == step and b'"ev":"eval"' in line[:200]:
+            found.evaluations.append(event(line))
     return found
 
 
@@ -74,7 +82,7 @@ def _shifted(file: RankFile, step: int, offset: int) -> RankFile:
 
 
 def _at_checkpoint(step: int, saved: _Boundary, loaded: _Boundary) -> Iterator[Finding]:
-    """Compare weights and checkpoint content as they were saved with what the new process started from."""
+    """Compare weights, checkpoint content and evaluation as they were with those of the new process."""
     if saved.params is not None and loaded.params is not None:
         kind: Kind = "weights-before-differ"
         yield from tensors(step, Stage.WEIGHTS_BEFORE, kind, "params_before", saved.params, loaded.params)
@@ -82,14 +90,19 @@ def _at_checkpoint(step: int, saved: _Boundary, loaded: _Boundary) -> Iterator[F
         same = [one for one in saved.states if one["tensors"].keys() == state["tensors"].keys()]
         if same and not any(one["tensors"] == state["tensors"] for one in same):
             yield from event_findings(step, same[0], state)
+    for again in loaded.evaluations:
+        data = [one for one in saved.evaluations if one["inputs"] == again["inputs"]]
+        if data and not any(one["outputs"] == again["outputs"] for one in data):
+            yield from event_findings(step, data[0], again)
 
 
-def diagnose(first_steps: Mapping[str, int], first: int) -> Kind | None:
+def diagnose(first_steps: Mapping[str, int], first: int, *, ahead: bool = False) -> Kind | None:
     """Name what a checkpoint did not bring back.
 
     Args:
         first_steps: for each observable that differs, the first step at which it does.
         first: number of the first resumed step.
+        ahead: whether that step's learning rate is the one of a later step.
 
     An update made with lost optimizer state shows one step later in the loss where the update itself was not
     fingerprinted; a lost schedule shows one step late by nature.
@@ -105,9 +118,11 @@ def diagnose(first_steps: Mapping[str, int], first: int) -> Kind | None:
     if at("params_before") is not None:
         return "weights-not-restored"
     if at("inputs") == earliest:
-        return "data-position-lost"
+        # Data is augmented by what these draw; where data is taken from does not move them.
+        host = [first_steps[name] for name in ("rng.python", "rng.numpy") if name in first_steps]
+        return "rng-not-restored" if earliest in host else "data-position-lost"
     if at("hyper") == earliest:
-        return "optimizer-not-restored" if earliest == first else "scheduler-not-restored"
+        return "optimizer-not-restored" if earliest == first and not ahead else "scheduler-not-restored"
     if at("rng") == earliest:
         return "rng-not-restored"
     if at("loss", "grads", "grad_norm") == earliest:
@@ -154,10 +169,17 @@ def compare_resume(full: PhaseTrace, resumed: PhaseTrace, *, again: PhaseTrace |
         replace(full, name=resumed.name, ranks=tuple(_shifted(file, offset, 0) for file in full.ranks)),
         replace(resumed, first_step=0, ranks=tuple(_shifted(file, 0, offset) for file in resumed.ranks)),
     )
-    return _concluded(walk, offset, compared)
+    return _concluded(walk, offset, compared, _later_rates(full.ranks[0].lines(), offset + 1))
 
 
-def _concluded(walk: Walk, offset: int, compared: Compared) -> Verdict:
+def _later_rates(lines: Iterable[bytes], step: int) -> frozenset[str]:
+    """Return the learning rates of every step after `step`, as the trace writes them."""
+    steps = (line for line in deterministic(lines) if line.startswith(STEP))
+    later = (line for number, line in enumerate(steps, 1) if number > step)
+    return frozenset(rate.decode("ascii") for line in later for rate in _RATE.findall(line))
+
+
+def _concluded(walk: Walk, offset: int, compared: Compared, later: frozenset[str]) -> Verdict:
     evidence = walk.evidence
     waived = tuple(sorted(evidence.waived))
     common: dict[str, Any] = {
@@ -182,7 +204,8 @@ def _concluded(walk: Walk, offset: int, compared: Compared) -> Verdict:
             "uninterrupted run to the bit."
         )
         return Verdict(outcome=Outcome.BITWISE, layer="bitwise", kind="equal", sentence=sentence, **common)
-    lost = diagnose(walk.first_steps, offset + 1) if outcome == Outcome.DIVERGED else None
+    ahead = group[0].finding.observable == "hyper.lr" and group[0].finding.candidate in later
+    lost = diagnose(walk.first_steps, offset + 1, ahead=ahead) if outcome == Outcome.DIVERGED else None
     words = f"{place(group[0], ranks=walk.ranks)}: {what(group)}"
     sentence = f"Not resumed exactly {words}{f'; it looks as if {_LOST[lost]}' if lost else ''}."
     kind: Kind = lost or group[0].finding.kind

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from repro.manifest import Manifest, PhaseRecord
+from repro.report.saved import saved_lines
 from repro.report.words import count, duration, printable, short, size
 from repro.verdict import Verdict
 
@@ -68,6 +69,8 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
         total = sum(file.size for file in manifest.checkpoint.files)
         files = count(len(manifest.checkpoint.files), "file")
         yield "checkpoint", f"after step {manifest.checkpoint.at_step}, {files}, {size(total)}"
+        for line in saved_lines(manifest.checkpoint.saved) if manifest.checkpoint.saved else ():
+            yield "", line
     yield (
         "repeats itself",
         _claim(manifest.reproduced_itself, "not tested: without a resume command the pilot ran once"),

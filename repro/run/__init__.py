@@ -8,6 +8,7 @@ into `trace/<phase>/rank-<n>.jsonl`.
 from repro.run.phase import RECORDER, TRACE, WORKSPACE
 from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, run_pilot
 from repro.run.project import Project, require_artifacts
+from repro.run.saved import open_checkpoint
 
 __all__ = [
     "RECORDER",
@@ -16,6 +17,7 @@ __all__ = [
     "OnPhase",
     "PilotRun",
     "Project",
+    "open_checkpoint",
     "pilot_environment",
     "require_artifacts",
     "run_command",

@@ -16,7 +16,7 @@ from repro.run.merge import merge
 from repro.run.project import Project
 from repro.spec import Spec
 
-__all__ = ["RECORDER", "TRACE", "WORKSPACE", "Phase"]
+__all__ = ["RECORDER", "TRACE", "WORKSPACE", "Phase", "limits_of"]
 
 WORKSPACE = "/workspace"
 """Working folder of the pilot; its source lies here."""
@@ -46,7 +46,8 @@ def _mounts(project: Project, scratch: Path, outputs: Path) -> list[Mount]:
     return mounts
 
 
-def _limits(spec: Spec) -> Limits:
+def limits_of(spec: Spec) -> Limits:
+    """Return what a job of the project may use."""
     limits = spec.limits
     return Limits(memory_bytes=limits.memory, cpus=limits.cpus, shm_bytes=limits.shm, tmp_bytes=limits.tmp)
 
@@ -85,7 +86,7 @@ class Phase:
             workdir=WORKSPACE,
             image=self.project.image,
             mounts=tuple(_mounts(self.project, scratch, self.outputs)),
-            limits=_limits(spec),
+            limits=limits_of(spec),
             timeout_s=float(spec.pilot.timeout),
             accelerator=self.project.accelerator,  # type: ignore[arg-type]
         )

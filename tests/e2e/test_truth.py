@@ -42,6 +42,27 @@ def test_the_pilot_repeats_itself_and_resumes_exactly(signed: Signed) -> None:
     assert {phase["world_size"] for phase in manifest["phases"]} == {2}
 
 
+def test_the_checkpoint_was_opened_elsewhere_and_listed(signed: Signed) -> None:
+    manifest = json.loads((signed.run / "manifest.json").read_text())
+    saved = manifest["checkpoint"]["saved"]
+    assert saved["files"] == [{"path": "state.pt", "opened": "weights_only", "error": None}]
+    status = {part["name"]: part["status"] for part in saved["parts"]}
+    unneeded = {name for name, value in status.items() if value == "not-applicable"}
+    assert unneeded == {"scaler", "rng.python", "rng.numpy", "rng.accelerators"}
+    assert set(status.values()) == {"present", "not-applicable"}
+    assert "holds model, optimizer, scheduler, step" in succeed("show", signed.run)
+
+
+def test_what_was_measured_is_shown(signed: Signed) -> None:
+    measured = json.loads(succeed("show", signed.run, "--json"))["measurements"]
+    assert [phase["phase"] for phase in measured] == ["full", "interrupted", "resumed"]
+    full, _, resumed = measured
+    assert full["parameters"] == full["ranks"][0]["parameters"] == full["ranks"][1]["parameters"]
+    assert full["effective_batch"] == sum(rank["samples_per_step"] for rank in full["ranks"])
+    assert resumed["ranks"][0]["checkpoint_restore_us"] > 0
+    assert resumed["ranks"][0]["evaluations"] == 2, "once right after it was restored"
+
+
 def test_the_same_is_bitwise_and_can_be_signed(signed: Signed, tmp_path: Path) -> None:
     succeed("keys", "new", tmp_path / "lab", "--no-passphrase")
     code, verdict = signed.replay(
