@@ -163,7 +163,7 @@ def read_layer(stream: io.BufferedReader[Any]) -> LayerFacts | None:
                 _take(layer, member, tar)
         while plain.read(CHUNK_BYTES):
             pass
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error):
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, gzip.BadGzipFile, zlib.error):
         return None
     layer.diff_id = f"sha256:{plain.state.hexdigest()}"
     return layer

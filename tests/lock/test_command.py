@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from repro.cli import main
+from repro.digest import digest_bytes
 from tests.adapters.fake_registry import FakeRegistry, layer
 from tests.adapters.test_base_contents import DEBIAN
-from tests.lock.lock_world import World
+from tests.lock.lock_world import World, wheel
 
 ALONE = """
 import sys
@@ -174,6 +175,27 @@ def test_what_cannot_be_locked_is_refused_by_name(place: Place, run: Run, line: 
     elif kind not in ("no-matching-wheel", "requirements-conflict"):
         assert "requirements.in:3" in said
     assert place.files() == before
+
+
+def test_a_wheel_built_once_and_kept_in_the_project_is_locked(place: Place, run: Run) -> None:
+    """What the refusals of source distributions, folders and version control tell a person to do."""
+    source = place.world.index("default").add("only-source", "1.0")
+    source.filename = "only-source-1.0.tar.gz"
+    filename, data = wheel("only-source", "1.0+built")
+    place.write("wheels/.keep", "")
+    (place.root / "wheels" / filename).write_bytes(data)
+    place.write("requirements.in", "--find-links wheels\nonly-source\nnumpy\n")
+    code, said = run("lock")
+    assert code == 0, said
+    packages = json.loads(place.files()["repro.lock"])["accelerators"]["cpu"]["packages"]
+    file = next(file for file in packages["files"] if file["name"] == "only-source")
+    assert (file["version"], file["digest"], file["hash_source"]) == (
+        "1.0+built",
+        digest_bytes(data),
+        "computed",
+    )
+    assert packages["indexes"] == [{"flat": True, "name": file["index"], "url": "wheels"}]
+    assert run("lock", "--check")[0] == 0
 
 
 def test_one_package_is_renewed_and_a_mistyped_name_is_refused(place: Place, run: Run) -> None:
