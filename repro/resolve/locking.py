@@ -57,12 +57,18 @@ class _Task:
     def base(self, name: str, old: AcceleratorLock | None) -> BaseLock:
         """Keep the base where it was asked for in the same words, unless everything is to be renewed."""
         requested = self.spec.accelerators[name].base  # type: ignore[index]
-        if old is not None and not self.renews_all:
-            same = old.base.requested == requested and old.base.architecture == self.architecture
-            if same:
-                return old.base
+        kept = old.base if old is not None and old.base.requested == requested else None
+        if kept is not None and kept.architecture == self.architecture and not self.renews_all:
+            return kept
         self.progress.start(f"find and read the base image of {name}")
-        base = self.base_finder.find(requested, architecture=self.architecture)
+        try:
+            base = self.base_finder.find(requested, architecture=self.architecture)
+        except LockError as error:
+            if kept is None or error.kind != "base-not-found":
+                raise
+            digest = kept.manifest_digest or kept.config_digest
+            remedy = f"lock without --upgrade: that keeps {digest}, which is asked for by digest"
+            raise LockError(error.kind, error.message, where=error.where, remedy=remedy) from None
         wanted = self.spec.accelerators[name].python  # type: ignore[index]
         inside = ".".join((base.python or wanted).split(".")[:2])
         if inside != wanted:

@@ -37,8 +37,9 @@ repro.cli.main()
 class Place:
     """A project, its cache, and everything it may ask."""
 
-    def __init__(self, root: Path, world: World, base: str) -> None:
+    def __init__(self, root: Path, world: World, registry: FakeRegistry, base: str) -> None:
         self.root = root
+        self.registry = registry
         self.world = world
         self.base = base
         self.accelerator: dict[str, object] = {}
@@ -90,7 +91,7 @@ def place(resolver: object, world: World, tmp_path: Path, monkeypatch: pytest.Mo
     fake.image("arm64", "arm")
     fake.hold("manifests", {"schemaVersion": 1}, "odd")
     with fake.serving() as name:
-        yield Place(tmp_path / "project", world, f"{name}:1")
+        yield Place(tmp_path / "project", world, fake, f"{name}:1")
 
 
 Run = Callable[..., tuple[int, str]]
@@ -211,6 +212,19 @@ def test_one_package_is_renewed_and_a_mistyped_name_is_refused(place: Place, run
     assert run("lock", "-P", "NumPy")[0] == 0
     files = json.loads(place.files()["repro.lock"])["accelerators"]["cpu"]["packages"]["files"]
     assert {file["name"]: file["version"] for file in files} == {"numpy": "2.1", "pilot-lib": "1.0"}
+
+
+def test_a_tag_that_is_gone_leaves_the_locked_base(place: Place, run: Run) -> None:
+    assert run("lock")[0] == 0
+    before = place.files()
+    del place.registry.paths["manifests/1"]
+    code, said = run("lock", "--upgrade")
+    assert code == 1
+    assert "error[base-not-found]" in said
+    assert json.loads(before["repro.lock"])["accelerators"]["cpu"]["base"]["manifest_digest"] in said
+    assert place.files() == before
+    place.write("requirements.in", "numpy\n")
+    assert run("lock")[0] == 0
 
 
 def test_a_base_with_another_python_is_refused(place: Place, run: Run) -> None:
