@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -293,58 +294,57 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\ns
 INDEX = '{"metadata": {}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
 
 
-@pytest.mark.parametrize(
-    ("model", "files", "kind"),
-    [
-        ({"path": "absent"}, {}, "input-missing"),
-        ({"path": "model"}, {"model/.cache/x": "x"}, "artifact-empty"),
-        ({"path": "model"}, {"model/w.safetensors": POINTER}, "lfs-pointer"),
-        ({"path": "model/w.bin"}, {"model/w.bin": POINTER}, "lfs-pointer"),
-        ({"path": "model"}, {"model/model.safetensors.index.json": INDEX}, "shard-missing"),
-        ({"path": "model"}, {"model/model.safetensors.index.json": "{"}, "shard-index-malformed"),
-        ({"path": "model"}, {"model/cafe\u0301.txt": "x"}, "name-unusable"),
-        ({"path": "model"}, {"model/a -> ../train.py": ""}, "link-outside"),
-        ({"path": "model"}, {"model/a -> nowhere": ""}, "link-broken"),
-        ({"path": "model"}, {"model/a |": ""}, "file-special"),
-        ({"wheel": "absent:folder"}, {}, "wheel-not-locked"),
-        ({"wheel": "numpy:no/such/folder"}, {}, "artifact-empty"),
-        ({"url": "{index}/no/where"}, {}, "download-refused"),
-        ({"url": "ftp://example.org/x"}, {}, "url-malformed"),
-        ({"git": "{index}/no/repo.git"}, {}, "git-unreachable"),
-        ({"git": "ext::sh -c touch%20/tmp/owned"}, {}, "git-malformed"),
-        ({"git": "--upload-pack=touch"}, {}, "git-malformed"),
-        ({"oci": "127.0.0.1:9/team/model:1"}, {}, "registry-unreachable"),
-        ({"oci": "Not A Reference"}, {}, "base-reference-invalid"),
-        ({"hub": "a/b/c"}, {}, "hub-malformed"),
-        ({"hub": "org/model"}, {}, "hub-unavailable"),
-    ],
-)
-def test_models_that_cannot_be_locked(
-    place: Place,
-    run: Run,
-    model: dict[str, str],
-    files: dict[str, str],
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+MODELS: list[tuple[dict[str, str], dict[str, str], str]] = [
+    ({"path": "absent"}, {}, "input-missing"),
+    ({"path": "model"}, {"model/.cache/x": "x"}, "artifact-empty"),
+    ({"path": "model"}, {"model/w.safetensors": POINTER}, "lfs-pointer"),
+    ({"path": "model/w.bin"}, {"model/w.bin": POINTER}, "lfs-pointer"),
+    ({"path": "model"}, {"model/model.safetensors.index.json": INDEX}, "shard-missing"),
+    ({"path": "model"}, {"model/model.safetensors.index.json": "{"}, "shard-index-malformed"),
+    ({"path": "model"}, {"model/cafe\u0301.txt": "x"}, "name-unusable"),
+    ({"path": "model"}, {"model/a -> ../train.py": ""}, "link-outside"),
+    ({"path": "model"}, {"model/a -> nowhere": ""}, "link-broken"),
+    ({"path": "model"}, {"model/a |": ""}, "file-special"),
+    ({"wheel": "absent:folder"}, {}, "wheel-not-locked"),
+    ({"wheel": "numpy:no/such/folder"}, {}, "artifact-empty"),
+    ({"url": "{index}/no/where"}, {}, "download-refused"),
+    ({"url": "ftp://example.org/x"}, {}, "url-malformed"),
+    ({"git": "{index}/no/repo.git"}, {}, "git-unreachable"),
+    ({"git": "ext::sh -c touch%20/tmp/owned"}, {}, "git-malformed"),
+    ({"git": "--upload-pack=touch"}, {}, "git-malformed"),
+    ({"oci": "127.0.0.1:9/team/model:1"}, {}, "registry-unreachable"),
+    ({"oci": "Not A Reference"}, {}, "base-reference-invalid"),
+    ({"hub": "a/b/c"}, {}, "hub-malformed"),
+    ({"hub": "org/model"}, {}, "hub-unavailable"),
+]
+"""A model, files of the project, and what it is refused as. `a -> b` is a link, `a |` a pipe."""
+
+
+def test_models_that_cannot_be_locked(place: Place, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    for path, text in files.items():
-        name, _, target = path.partition(" -> ")
-        place.write(name.removesuffix(" |"), text)
-        if target or name.endswith(" |"):
-            (place.root / name.removesuffix(" |")).unlink()
-        if target:
-            (place.root / name).symlink_to(target)
-        elif name.endswith(" |"):
-            os.mkfifo(place.root / name.removesuffix(" |"))
-    reference = {key: value.format(index=place.world.base) for key, value in model.items()}
-    place.more = {"models": [{"name": "base", **reference}]}
-    code, said = run("lock")
-    assert code == 1, said
-    assert f"error[{kind}]" in said
-    assert "Traceback" not in said
-    assert not (place.root / "repro.lock").exists()
-    assert not list((place.root.parent / "cache").glob("incoming/*"))
+    assert run("lock")[0] == 0
+    locked = place.files()["repro.lock"]
+    for model, files, kind in MODELS:
+        shutil.rmtree(place.root / "model", ignore_errors=True)
+        for path, text in files.items():
+            _make(place, path, text)
+        reference = {key: value.format(index=place.world.base) for key, value in model.items()}
+        place.more = {"models": [{"name": "base", **reference}]}
+        code, said = run("lock")
+        assert (code, f"error[{kind}]" in said, "Traceback" in said) == (1, True, False), said
+        assert place.files()["repro.lock"] == locked
+        assert not list((place.root.parent / "cache").glob("incoming/*"))
+
+
+def _make(place: Place, path: str, text: str) -> None:
+    name, link, target = path.removesuffix(" |").partition(" -> ")
+    place.write(name, text)
+    if link or path.endswith(" |"):
+        (place.root / name).unlink()
+    if link:
+        (place.root / name).symlink_to(target)
+    elif path.endswith(" |"):
+        os.mkfifo(place.root / name)
 
 
 def test_a_full_disk_leaves_nothing_behind(
