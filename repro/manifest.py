@@ -57,7 +57,7 @@ class InputRecord(Noun):
 class PhaseRecord(Noun):
     """One process tree of the pilot, from start to end."""
 
-    name: Literal["full", "interrupted", "resumed"]
+    name: Literal["full", "interrupted", "resumed", "bare", "probe/full"]
     command: tuple[str, ...]
     started_at: str
     """UTC, `2026-11-30T10:00:00Z`; a claim of whoever captured."""

@@ -23,6 +23,7 @@ NOUNS = [
     "trace",
     "measurement",
     "saved",
+    "proof",
     "verdict",
     "statement",
     "bundle",

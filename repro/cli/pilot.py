@@ -12,12 +12,27 @@ from repro.adapters.tracefiles import open_trace
 from repro.cli.console import Console
 from repro.cli.flow import Ready
 from repro.cli.project import file_cache
-from repro.run import PilotRun, open_checkpoint, require_artifacts, run_pilot
+from repro.compare.proof import prove
+from repro.manifest import PhaseRecord
+from repro.proof import Proof
+from repro.run import (
+    PilotRun,
+    files_written,
+    open_checkpoint,
+    pilot_environment,
+    require_artifacts,
+    run_bare,
+    run_full,
+    run_pilot,
+    run_probe,
+)
 
-__all__ = ["record_pilot", "scratch"]
+__all__ = ["probe_pilot", "prove_pilot", "record_pilot", "scratch"]
 
 _OPENING = "open the checkpoint in a process of its own"
 PHASES = {
+    "bare": "run: bare, to prove that recording changes nothing",
+    "probe/full": "run: the first steps in float32",
     "full": "run: every step",
     "interrupted": "run: up to the checkpoint, where the process ends",
     "resumed": "run: resumed from the checkpoint in a new process",
@@ -55,4 +70,40 @@ def record_pilot(ready: Ready, folder: Path, console: Console) -> PilotRun:
     trace = open_trace(run.folder, run.phases).phase("full")
     return open_checkpoint(
         ready.project, run, trace, runtime=ready.runtime, on_line=lambda line: console.advance(0, note=line)
+    )
+
+
+def prove_pilot(ready: Ready, folder: Path, console: Console) -> tuple[PilotRun, Proof]:
+    """Run the pilot recorded, then bare, and compare what both ended with.
+
+    Raises:
+        RunError: an input differs from the lock, or the pilot failed.
+        CompareError: a run did not say how it ended.
+    """
+    require_artifacts(ready.project.lock, ready.project.artifacts)
+    phases = [_trial(ready, folder, console, name) for name in ("full", "bare")]
+    environment = pilot_environment(ready.project.spec, ready.project.accelerator)
+    trace = open_trace(folder, phases)
+    proof = prove(trace.phase("bare"), trace.phase("full"), files=files_written(folder))
+    return PilotRun(phases=tuple(phases), checkpoint=None, folder=folder, environment=environment), proof
+
+
+def probe_pilot(ready: Ready, folder: Path, console: Console) -> PhaseRecord:
+    """Record the first steps of the pilot in float32.
+
+    Raises:
+        RunError: the pilot failed, or was not recorded.
+    """
+    return _trial(ready, folder, console, "probe/full")
+
+
+def _trial(ready: Ready, folder: Path, console: Console, name: str) -> PhaseRecord:
+    console.start(PHASES[name])
+    run = {"full": run_full, "bare": run_bare, "probe/full": run_probe}[name]
+    return run(
+        ready.project,
+        folder,
+        runtime=ready.runtime,
+        clock=SystemClock(),
+        on_line=lambda line: console.advance(0, note=line),
     )

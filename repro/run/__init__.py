@@ -9,6 +9,7 @@ from repro.run.phase import RECORDER, TRACE, WORKSPACE
 from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, run_pilot
 from repro.run.project import Project, require_artifacts
 from repro.run.saved import open_checkpoint
+from repro.run.trial import files_written, run_bare, run_full, run_probe
 
 __all__ = [
     "RECORDER",
@@ -17,9 +18,13 @@ __all__ = [
     "OnPhase",
     "PilotRun",
     "Project",
+    "files_written",
     "open_checkpoint",
     "pilot_environment",
     "require_artifacts",
+    "run_bare",
     "run_command",
+    "run_full",
     "run_pilot",
+    "run_probe",
 ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 
 from repro import recorder
 from repro.digest import digest_stream
@@ -15,8 +18,17 @@ from repro.trace import Event, event_name
 __all__ = ["merge"]
 
 
-def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], int, int]:
-    """Keep the file of each rank that took steps, as `rank-<n>.jsonl`.
+def merge(
+    folder: Path, phase: str, nonce: str, *, command: Sequence[str] = (), only_end: bool = False
+) -> tuple[tuple[FileLock, ...], int, int]:
+    """Keep the file of each rank that took steps, below `raw/<phase>`, as `trace/<phase>/rank-<n>.jsonl`.
+
+    Args:
+        folder: holds `raw`, and will hold `trace`.
+        phase: name of the phase.
+        nonce: comes back in the head of every process of this run.
+        command: what ran, to say why no process was recorded.
+        only_end: whether nothing but the end was recorded; no step is counted then.
 
     Returns:
         the files with paths from the folder above `trace`, the steps of each rank, the world size.
@@ -25,10 +37,11 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         RunError: `recorder-absent`, `recorder-changed`, `steps-absent`, `trace-ambiguous`, `ranks-missing`
             or `ranks-disagree`.
     """
+    raw, target = folder / "raw" / phase, folder / "trace" / phase
     heads = 0
     ranks: dict[int, tuple[Path, int, int]] = {}
     for path in sorted(raw.glob("proc-*.jsonl")):
-        head, steps = _survey(path)
+        head, steps = _survey(path, b"end" if only_end else b"step")
         heads += head is not None and head.get("nonce") == nonce
         if head is None or steps == 0:
             continue
@@ -47,7 +60,7 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
     if not heads:
         raise RunError(
             "recorder-absent",
-            "the recorder did not load in any process",
+            f"the recorder did not load in any process{_why_absent(command)}",
             remedy="start the pilot with a Python that reads PYTHONPATH (no -E, -I or -S) and has torch",
         )
     if not ranks:
@@ -66,12 +79,22 @@ def merge(raw: Path, target: Path, nonce: str) -> tuple[tuple[FileLock, ...], in
         shutil.copyfile(path, place)
         with place.open("rb") as stream:
             digest, size = digest_stream(stream)
-        files.append(FileLock(path=f"trace/{target.name}/{place.name}", size=size, digest=digest))
-    return tuple(files), counts.pop(), world
+        files.append(FileLock(path=f"trace/{phase}/{place.name}", size=size, digest=digest))
+    return tuple(files), 0 if only_end else counts.pop(), world
 
 
-def _survey(path: Path) -> tuple[Event | None, int]:
-    """Return the last head before the first step of a raw trace file, and how many steps it holds."""
+def _why_absent(command: Sequence[str]) -> str:
+    """Say which option made Python ignore the recorder, empty where none is seen."""
+    for before, word in pairwise(command):
+        if PurePosixPath(before).name.startswith("python") and re.fullmatch(
+            r"-[A-Za-z]*[EIS][A-Za-z]*", word
+        ):
+            return f": `{before} {word}` ignores PYTHONPATH or start-up hooks"
+    return ""
+
+
+def _survey(path: Path, kind: bytes) -> tuple[Event | None, int]:
+    """Return the last head before the first event of a kind, and how many events of that kind there are."""
     head: Event | None = None
     steps = 0
     with path.open("rb") as stream:
@@ -79,5 +102,5 @@ def _survey(path: Path) -> tuple[Event | None, int]:
             name = event_name(line)
             if name == b"head" and not steps:
                 head = json.loads(line)
-            steps += name == b"step"
+            steps += name == kind
     return head, steps

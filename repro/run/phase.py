@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro import recorder
@@ -63,6 +63,8 @@ class Phase:
     outputs: Path
     stop_after: int | None = None
     first_step: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+    """More of the recorder's variables."""
 
     def job(self, environment: Mapping[str, str], nonce: str) -> Job:
         """Describe the job, and make the folders it writes to."""
@@ -82,7 +84,7 @@ class Phase:
             recorded["REPRO_STOP_AFTER"] = str(self.stop_after)
         return Job(
             argv=tuple(self.command),
-            environment={**environment, **recorded},
+            environment={**environment, **recorded, **self.settings},
             workdir=WORKSPACE,
             image=self.project.image,
             mounts=tuple(_mounts(self.project, scratch, self.outputs)),
@@ -99,8 +101,10 @@ class Phase:
         started = clock.now()
         result = runtime.run(self.job(environment, nonce), on_line=on_line)
         _require_success(self.name, result)
-        files, steps, world = merge(self.folder / "raw" / self.name, self.folder / "trace" / self.name, nonce)
-        _require_steps(self.name, steps, self._expected_steps())
+        only_end = self.settings.get("REPRO_RECORD") == "end"
+        files, steps, world = merge(self.folder, self.name, nonce, command=self.command, only_end=only_end)
+        if not only_end:
+            _require_steps(self.name, steps, self._expected_steps())
         return PhaseRecord(
             name=self.name,  # type: ignore[arg-type]
             command=tuple(self.command),

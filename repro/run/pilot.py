@@ -89,7 +89,14 @@ def run_pilot(
     environment = pilot_environment(project.spec, project.accelerator)
     phases: list[PhaseRecord] = []
 
-    def run(name: str, command: Sequence[str], outputs: str, **options: int) -> None:
+    def run(
+        name: str,
+        command: Sequence[str],
+        outputs: str,
+        *,
+        stop_after: int | None = None,
+        first_step: int = 0,
+    ) -> None:
         on_phase(name)
         phase = Phase(
             project=project,
@@ -97,7 +104,8 @@ def run_pilot(
             command=command,
             folder=folder,
             outputs=folder / "outputs" / outputs,
-            **options,
+            stop_after=stop_after,
+            first_step=first_step,
         )
         phases.append(phase.run(runtime, clock, environment, on_line))
 

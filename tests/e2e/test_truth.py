@@ -53,6 +53,17 @@ def test_the_checkpoint_was_opened_elsewhere_and_listed(signed: Signed) -> None:
     assert "holds model, optimizer, scheduler, step" in succeed("show", signed.run)
 
 
+@pytest.mark.slow
+def test_recording_is_proven_to_change_nothing_and_the_probe_is_recorded(signed: Signed) -> None:
+    answer = json.loads(succeed("run", "-C", signed.project, "--prove", "--fp32-probe", "--json"))
+    assert [phase["name"] for phase in answer["phases"]] == ["full", "bare", "probe/full"]
+    proof = answer["proof"]
+    assert (proof["proven"], proof["ranks"], proof["differing"], proof["unknown"]) == (True, 2, [], [])
+    assert set(proof["compared"]) == {"parameters", "buffers and optimizer state", "generators"}
+    assert (proof["files"], proof["files_differing"]) == (1, [])
+    assert answer["measurements"][2]["ranks"][0]["steps"] == 6
+
+
 def test_what_was_measured_is_shown(signed: Signed) -> None:
     measured = json.loads(succeed("show", signed.run, "--json"))["measurements"]
     assert [phase["phase"] for phase in measured] == ["full", "interrupted", "resumed"]
