@@ -1,4 +1,4 @@
-"""Find a signed image where an auditor says it lies: in an engine, or in an OCI image layout.
+"""Find a signed image where an auditor says it lies: in an engine, a registry, or an OCI image layout.
 
 Format: OCI Image Specification v1.1, image layout and manifest. Everything in a
 layout is named by its digest, and every digest is computed again.
@@ -6,18 +6,23 @@ layout is named by its digest, and every digest is computed again.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from repro.adapters.registry import Registry
 from repro.digest import digest_bytes, digest_stream, hex_of, is_digest
-from repro.errors import TrustError
+from repro.errors import LockError, NetworkError, TrustError
 from repro.image import ImageIdentity
 from repro.ports import Engine
 from repro.strictjson import loads
 
-__all__ = ["engine_image", "layout_image"]
+__all__ = ["engine_image", "layout_image", "registry_image"]
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -53,18 +58,69 @@ def layout_image(root: Path, signed: ImageIdentity) -> ImageIdentity | None:
     """
     if not _blob(root, signed.manifest_digest).is_file():
         return None
-    manifest = _document(root, signed.manifest_digest)
-    config_digest, layers = _parts(manifest)
-    config = _document(root, config_digest)
+    return _identity(signed.manifest_digest, partial(_document, root), partial(_layer, root))
+
+
+def registry_image(registry: Registry, signed: ImageIdentity) -> ImageIdentity | None:
+    """Say what a registry holds under the signed manifest digest; every layer is read through and hashed.
+
+    Raises:
+        TrustError: kind `E_IMAGE`, as `layout_image`.
+        NetworkError: the registry does not answer as it should.
+    """
+
+    try:
+        manifest = registry.read("manifests", signed.manifest_digest, limit=_MAX_BYTES)
+    except LockError:
+        return None
+
+    def document(digest: str) -> dict[str, Any]:
+        if digest == signed.manifest_digest:
+            return _object(manifest, digest)
+        with _refusing(digest):
+            return _object(registry.read("blobs", digest, limit=_MAX_BYTES), digest)
+
+    def layer(part: dict[str, Any]) -> int:
+        state, size = hashlib.sha256(), 0
+        with _refusing(part["digest"]):
+            for chunk in registry.blob(part["digest"]):
+                state.update(chunk)
+                size += len(chunk)
+        return _as_named(part, f"sha256:{state.hexdigest()}", size)
+
+    return _identity(signed.manifest_digest, document, layer)
+
+
+@contextmanager
+def _refusing(digest: str) -> Iterator[None]:
+    """What a registry lacks, or gives wrong, is the image's fault; that it cannot be reached is not."""
+    try:
+        yield
+    except LockError:
+        _refuse("a part of the image is missing", digest)
+    except NetworkError as error:
+        if error.kind != "registry-wrong-bytes":
+            raise
+        _refuse("bytes of the image are not those its digest names", digest)
+
+
+def _identity(
+    manifest_digest: str,
+    document: Callable[[str], dict[str, Any]],
+    layer: Callable[[dict[str, Any]], int],
+) -> ImageIdentity:
+    """Read an image whose parts are got by digest, and checked against it by who gets them."""
+    config_digest, layers = _parts(document(manifest_digest))
+    config = document(config_digest)
     rootfs = config.get("rootfs")
     diff_ids = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
     if diff_ids != [layer["digest"] for layer in layers]:
         _refuse("its config names other layers than its manifest", config_digest)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sizes = tuple(pool.map(lambda layer: _layer(root, layer), layers))
+        sizes = tuple(pool.map(layer, layers))
     return ImageIdentity(
         config_digest=config_digest,
-        manifest_digest=signed.manifest_digest,
+        manifest_digest=manifest_digest,
         diff_ids=tuple(layer["digest"] for layer in layers),
         layer_sizes=sizes,
         size=sum(sizes),
@@ -87,6 +143,10 @@ def _document(root: Path, digest: str) -> dict[str, Any]:
         _refuse("a part of the image is missing", digest)
     with path.open("rb") as stream:
         data = stream.read(_MAX_BYTES + 1)
+    return _object(data, digest)
+
+
+def _object(data: bytes, digest: str) -> dict[str, Any]:
     if digest_bytes(data) != digest:
         _refuse("bytes of the image are not those its digest names", digest)
     try:
@@ -125,7 +185,10 @@ def _layer(root: Path, layer: dict[str, Any]) -> int:
     if not path.is_file():
         _refuse("a layer is missing", layer["digest"])
     with path.open("rb") as stream:
-        digest, size = digest_stream(stream)
+        return _as_named(layer, *digest_stream(stream))
+
+
+def _as_named(layer: dict[str, Any], digest: str, size: int) -> int:
     if digest != layer["digest"] or size != layer["size"]:
         _refuse("a layer's bytes are not those its digest names", layer["digest"])
     return size

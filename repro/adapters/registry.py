@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import requests
@@ -129,6 +129,18 @@ class Registry:
         """
         return self._document(f"manifests/{self._reference.version}", self._reference.version)
 
+    def read(self, kind: Literal["manifests", "blobs"], digest: str, *, limit: int) -> bytes:
+        """Return the bytes with this digest, checked against it.
+
+        Raises:
+            LockError: `base-not-found`.
+            NetworkError: as `base`.
+        """
+        data, _ = self._checked(f"{kind}/{digest}", digest)
+        if len(data) > limit:
+            raise self._failed(f"{digest} has more than {limit} bytes")
+        return data
+
     def blob(self, digest: str) -> Iterator[bytes]:
         """Yield the bytes of a blob, after `manifest`. They are for the caller to check.
 
@@ -154,7 +166,14 @@ class Registry:
         return offered[architecture]
 
     def _document(self, path: str, version: str) -> tuple[dict[str, Any], Digest]:
-        """Fetch JSON; return it and the digest of its bytes, which must be `version` where that is one."""
+        """Fetch JSON; return it and the digest of its bytes."""
+        data, digest = self._checked(path, version)
+        if (document := _object(data)) is None:
+            raise self._failed("the registry's answer is not a JSON object")
+        return document, digest
+
+    def _checked(self, path: str, version: str) -> tuple[bytes, Digest]:
+        """Fetch bytes; return them and their digest, which must be `version` where that is one."""
         data = self._get(path)
         digest = digest_bytes(data)
         if is_digest(version) and digest != version:
@@ -164,19 +183,26 @@ class Registry:
                 where=self._reference.name,
                 remedy="ask another registry; do not use what this one gave",
             )
-        if (document := _object(data)) is None:
-            raise self._failed("the registry's answer is not a JSON object")
-        return document, digest
+        return data, digest
 
     def _get(self, path: str) -> bytes:
-        url = f"{self._root}/{path}"
-        with self._send(url, {"Accept": _ACCEPT}) as response:
-            if response.status_code != requests.codes.unauthorized:
-                return self._body(response)
-            challenge = response.headers.get("WWW-Authenticate", "")
-        self._authorise(challenge)
-        with self._send(url, {"Accept": _ACCEPT}) as response:
+        with self._ask("GET", f"{self._root}/{path}", {"Accept": _ACCEPT}) as response:
             return self._body(response)
+
+    def _ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: Callable[[], Any] = lambda: None
+    ) -> requests.Response:
+        """Send a request; where the registry wants to know who we are, say so and send it once more.
+
+        Args:
+            body: gives what to send, from its start each time.
+        """
+        response = self._send(url, headers, method=method, data=body())
+        if response.status_code != requests.codes.unauthorized:
+            return response
+        response.close()
+        self._authorise(response.headers.get("WWW-Authenticate", ""))
+        return self._send(url, headers, method=method, data=body())
 
     def _body(self, response: requests.Response) -> bytes:
         self._check(response.status_code)
@@ -185,9 +211,13 @@ class Registry:
             raise self._failed(f"the registry's answer is larger than {_MAX_BYTES} bytes")
         return data
 
-    def _send(self, url: str, headers: Mapping[str, str], **options: Any) -> requests.Response:
+    def _send(
+        self, url: str, headers: Mapping[str, str], *, method: str = "GET", **options: Any
+    ) -> requests.Response:
         try:
-            return self._session.get(url, headers=headers, timeout=_PATIENCE_SECONDS, stream=True, **options)
+            return self._session.request(
+                method, url, headers=headers, timeout=_PATIENCE_SECONDS, stream=True, **options
+            )
         except requests.exceptions.SSLError:
             reason = "its certificate is not trusted here"
         except requests.exceptions.RequestException as error:
@@ -213,7 +243,7 @@ class Registry:
         if scheme.lower() != "bearer" or urlsplit(realm).scheme not in {"https", self._scheme}:
             raise self._refused()
         wanted = {key: value for key, value in parameters.items() if key in ("service", "scope")}
-        with self._send(realm, {}, params=wanted, **({"auth": known} if known else {})) as answer:
+        with self._send(realm, {}, params=wanted, auth=known or self._session.auth) as answer:
             document = _object(self._body(answer)) or {}
         token = document.get("token") or document.get("access_token")
         if not token:

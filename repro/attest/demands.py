@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from repro.digest import Digest
 from repro.image import ImageIdentity
 from repro.lock import ArtifactLock, FileLock
 
@@ -30,6 +31,8 @@ class Demands:
     """Refuse files that no signature covers."""
     replays: bool = True
     """Apply the policy's rule about replays; False while a replay is about to be made."""
+    image_digest: Digest | None = None
+    """Digest of the image manifest that the run must name: what it was found attached to."""
     image: FindImage | None = None
     models: FindFiles | None = None
     datasets: FindFiles | None = None

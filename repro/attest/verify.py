@@ -221,11 +221,14 @@ class _Session:
         return f"{check_traces(self.contents, self.manifest, self.lock)} traces belong to manifest and lock"
 
     def _image(self) -> str:
-        if self.manifest.image is None:
+        named, wanted = self.manifest.image, self.demands.image_digest
+        if wanted is not None and (named is None or named.identity.manifest_digest != wanted):
+            raise TrustError("E_IMAGE", f"the run is attached to {wanted}, and was of another image or none")
+        if named is None:
             raise _NotAsked("the run had no image")
         if self.demands.image is None:
             raise _NotAsked("not asked for (--image)")
-        return check_image(self.manifest.image.identity, self.demands.image)
+        return check_image(named.identity, self.demands.image)
 
     def _artifacts(self, what: str, find: FindFiles | None, locked: tuple[ArtifactLock, ...]) -> str:
         if find is None:

@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "Run the pilot, or any command, in the image and record it.",
     "capture": "Lock check, build, run and sign: repro.yaml to a signed run folder.",
     "sign": "Add a signature to a run folder.",
+    "attach": "Attach a signed run folder to its image in a registry.",
     "verify": "Check a signed run folder offline, against your own trust policy.",
     "replay": "Verify a run, run it again, and say whether it is the same.",
     "diff": "Say what differs between two run folders, and which inputs can explain it.",

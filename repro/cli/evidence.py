@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,13 +10,14 @@ from repro.attest.verify import FindFiles, FindImage
 from repro.image import ImageIdentity
 from repro.lock import ArtifactLock, FileLock
 
-__all__ = ["find_files", "find_image"]
+__all__ = ["OCI", "find_files", "find_image"]
 
 ENGINE = "engine"
+OCI = "oci://"
 
 
 def find_image(where: str | None) -> FindImage | None:
-    """Look in the engine, or in an OCI layout below a folder; None where nobody asked."""
+    """Look in the engine, a registry, or an OCI layout below a folder; None where nobody asked."""
     if where is None:
         return None
 
@@ -23,6 +25,8 @@ def find_image(where: str | None) -> FindImage | None:
         # Imported here: most verifications ask for no image, and need not wait for the engine's library.
         from repro.adapters.imagefinder import engine_image, layout_image
 
+        if where.startswith(OCI):
+            return _in_registry(where, signed)
         if where != ENGINE:
             return layout_image(Path(where), signed)
         from repro.adapters.docker_engine import DockerEngine
@@ -31,6 +35,15 @@ def find_image(where: str | None) -> FindImage | None:
             return engine_image(engine, signed)
 
     return find
+
+
+def _in_registry(where: str, signed: ImageIdentity) -> ImageIdentity | None:
+    from repro.adapters.imagefinder import registry_image
+    from repro.adapters.reference import parse_reference
+    from repro.adapters.registry import Registry
+
+    with Registry(parse_reference(where.removeprefix(OCI)), os.environ) as registry:
+        return registry_image(registry, signed)
 
 
 def find_files(folder: Path | None) -> FindFiles | None:

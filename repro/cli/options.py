@@ -18,6 +18,7 @@ __all__ = [
     "project",
     "quiet",
     "run_folder",
+    "run_or_reference",
     "signing_key",
     "trust",
 ]
@@ -78,6 +79,15 @@ def engine_runtime(function: F) -> F:
 def run_folder(function: F) -> F:
     """A signed run folder."""
     return click.argument("run", type=FOLDER, metavar="RUN")(function)
+
+
+def _run_or_reference(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    return value if value.startswith("oci://") else str(FOLDER.convert(value, parameter, ctx))
+
+
+def run_or_reference(function: F) -> F:
+    """A signed run folder, or an image in a registry that one is attached to."""
+    return click.argument("run", metavar="RUN", callback=_run_or_reference)(function)
 
 
 def _trust(function: F, *, required: bool) -> F:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import click
 from repro.attest.verify import Demands
 from repro.cli import options
 from repro.cli.console import print_json
-from repro.cli.evidence import find_files, find_image
-from repro.cli.verifying import VERDICTS, say_verification, verify_folder
+from repro.cli.evidence import OCI, find_files, find_image
+from repro.cli.verifying import VERDICTS, check_folder, read_trust, say_verification, verify_folder
 
 __all__ = ["command"]
 
 
 @click.command("verify")
-@options.run_folder
+@options.run_or_reference
 @options.trust
 @click.option("--expect-project", metavar="NAME", help="Refuse a run of any other project.")
 @click.option("--expect-run", metavar="ID", help="Refuse any other run.")
@@ -28,14 +29,14 @@ __all__ = ["command"]
     "--image",
     "image_in",
     metavar="WHERE",
-    help="Check the image too: `engine`, or a folder with an OCI layout.",
+    help="Check the image too: `engine`, `oci://REGISTRY/REPOSITORY`, or a folder with an OCI layout.",
 )
 @click.option("--models", type=options.FOLDER, help="Check the models too, below this folder.")
 @click.option("--datasets", type=options.FOLDER, help="Check the data sets too, below this folder.")
 @click.option("--strict", is_flag=True, help="Refuse files that no signature covers.")
 @options.as_json
 def command(
-    run: Path,
+    run: str,
     trust_file: Path,
     expect_project: str | None,
     expect_run: str | None,
@@ -49,6 +50,7 @@ def command(
     """Check a signed run folder offline, against your own trust policy.
 
     Needs no network, no engine, no GPU and no torch. Nothing but VERIFIED exits with 0.
+    RUN may be oci://REGISTRY/REPOSITORY@DIGEST too: an image that the run is attached to.
 
     \b
     Example:  repro verify manifests/pilot.cpu --trust trust.yaml
@@ -64,7 +66,14 @@ def command(
         models=find_files(models),
         datasets=find_files(datasets),
     )
-    verification = verify_folder(run, trust_file, demands)
+    if run.startswith(OCI):
+        # Imported here: a folder is verified without a network, and need not wait for its libraries.
+        from repro.cli.remote import attached_run
+
+        with attached_run(run, read_trust(trust_file), expect_run) as (folder, image):
+            verification = check_folder(folder, trust_file, replace(demands, image_digest=image))
+    else:
+        verification = verify_folder(Path(run), trust_file, demands)
     if as_json:
         print_json(verification.tree())
         return VERDICTS[verification.verdict][1]

@@ -16,7 +16,7 @@ from repro.cli.runs import not_a_run
 from repro.errors import TrustError
 from repro.report.verification import MARKS, verification_lines
 
-__all__ = ["read_trust", "say_verification", "verify_folder"]
+__all__ = ["check_folder", "read_trust", "say_verification", "verify_folder"]
 
 COLOURS = {"passed": "green", "failed": "red", "not-made": "yellow"}
 VERDICTS = {"VERIFIED": ("green", 0), "REJECTED": ("red", 3), "INCOMPLETE": ("yellow", 4)}
@@ -53,6 +53,11 @@ def verify_folder(run: Path, trust_file: Path, demands: Demands | None = None) -
     """
     if not (run / "manifest.json").exists() and not any(run.glob(f"*{BUNDLE_SUFFIX}")):
         raise not_a_run(run)
+    return check_folder(run, trust_file, demands)
+
+
+def check_folder(run: Path, trust_file: Path, demands: Demands | None = None) -> Verification:
+    """Verify whatever lies in a folder, now."""
     return verify(DiskRunFolder(run), read_trust(trust_file), now=SystemClock().now(), demands=demands)
 
 
