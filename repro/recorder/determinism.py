@@ -9,7 +9,7 @@ import torch
 
 from . import knobs
 
-__all__ = ["apply", "read", "seed"]
+__all__ = ["apply", "changed", "read", "seed"]
 
 
 def apply(level: str) -> None:
@@ -29,6 +29,21 @@ def apply(level: str) -> None:
 def seed(value: int) -> None:
     """Seed torch on every device; devices not yet started are seeded when they are."""
     torch.manual_seed(value)
+
+
+def changed(level: str) -> list[str]:
+    """Say which settings are not as `level` set them: the program changed them since.
+
+    A variable counts only where it is set, as those of other accelerators are not.
+    """
+    if level not in ("strict", "warn"):
+        return []
+    held = read()
+    return [
+        f"{knob.name} is {held[knob.name]}, not {knob.strict} as {level} demands"
+        for knob in knobs.KNOBS
+        if knob.strict is not None and held[knob.name] not in (None, knob.strict)
+    ]
 
 
 def _look_up(path: str) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from . import facts
+from . import determinism, facts
 from .clock import Clock
 from .content import rest_digest, tensors_in, walk
 from .emit import Writer, hexed
@@ -219,6 +219,8 @@ class Session:
     def _show_model(self, event: dict[str, Any] | None) -> None:
         if event is not None:
             self._writer.write(facts.head(self._settings))
+            for setting in determinism.changed(self._settings.level):
+                self.failed("determinism", setting)
             self._write(event)
 
     def _lose_model(self) -> None:

@@ -40,6 +40,11 @@ def test_the_page_of_the_tree_is_the_source() -> None:
     assert page == script("tree_page").page(), "run `python scripts/tree_page.py`"
 
 
+def test_the_page_of_determinism_is_the_list_of_knobs() -> None:
+    page = (ROOT / "docs" / "determinism.md").read_text(encoding="utf-8")
+    assert page == script("determinism_page").page(), "run `python scripts/determinism_page.py`"
+
+
 def test_published_schemas_are_the_nouns() -> None:
     for name, text in script("schemas").schemas().items():
         published = (ROOT / "docs" / "schema" / name).read_text(encoding="utf-8")

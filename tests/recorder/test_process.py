@@ -268,6 +268,17 @@ def test_an_operation_that_cannot_repeat_is_named(tmp_path: Path, level: str, co
     assert len(of_kind(found, "step")) == 1
 
 
+@pytest.mark.parametrize("level", ["strict", "warn"])
+def test_a_setting_that_the_program_takes_back_is_named(tmp_path: Path, level: str) -> None:
+    program = "torch.use_deterministic_algorithms(False)\ntorch.backends.cudnn.benchmark = True\nstep()"
+    errors = of_kind(record(tmp_path, program, REPRO_DETERMINISM=level), "err")
+    assert {event["where"] for event in errors} == {"determinism"}
+    assert [event["message"].split()[0] for event in errors] == [
+        "torch.are_deterministic_algorithms_enabled",
+        "torch.backends.cudnn.benchmark",
+    ]
+
+
 def test_off_changes_nothing(tmp_path: Path) -> None:
     found = record(tmp_path, "step()", REPRO_DETERMINISM="off")
     knobs = of_kind(found, "head")[-1]["knobs"]
