@@ -83,6 +83,7 @@ class _Installed:
             session.glance,
             session.imported,
             session.leave_forward,
+            session.look_at_loader,
             session.observe,
             session.taken,
         ):
@@ -189,6 +190,14 @@ def _wrap_loader() -> None:
             _here().session.clock.data_wait += time.perf_counter() - started
 
     kind.__next__ = unseen(__next__)
+    begin = kind.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        begin(self, loader, *args, **kwargs)
+        _here().look_at_loader(loader)
+
+    kind.__init__ = unseen(__init__)
 
 
 def _note_optimizers() -> None:

@@ -22,6 +22,7 @@ from .emit import Writer, hexed
 from .ending import Ending, leave
 from .evaluation import Evaluation, root_form
 from .guard import Guard, Leave, in_backward
+from .loaders import copied_generators
 from .optimizers import Optimizers
 from .parts import Later, fingerprints, short_forms
 from .settings import Settings
@@ -58,6 +59,7 @@ class Session:
         self._stepping: int | None = None
         self._has_closure = False
         self._indices: dict[str, int] = {}
+        self._copied: set[str] = set()
         self._started = self._ended = False
         self.clock = Clock(self._write, self._guard.seconds)
         """Measures what is not compared."""
@@ -267,6 +269,15 @@ class Session:
         told = {"after": self._step, "api": api, "index": index, "bytes": size}
         self._write({"ev": kind, **told, "tensors": tensors, "rest": rest_digest(rest)})
         self.clock.took(kind, seconds)
+
+    def look_at_loader(self, loader: Any) -> None:
+        """A data loader begins an epoch."""
+        for generator in copied_generators(loader):
+            if generator not in self._copied:
+                self._copied.add(generator)
+                self.failed(
+                    "data", f"worker-numpy-seed: every worker draws the same numbers from {generator}"
+                )
 
     def observe(self, name: str, tensor: Tensor) -> None:
         """The program handed over a tensor to record."""

@@ -279,6 +279,35 @@ def test_a_setting_that_the_program_takes_back_is_named(tmp_path: Path, level: s
     ]
 
 
+WORKERS = """
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, Subset
+class Crops(Dataset):
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+    def __len__(self):
+        return 4
+    def __getitem__(self, i):
+        return int(self.rng.integers(1 << 30))
+for _ in range(2):
+    print(sorted(int(x) for x in DataLoader(Subset(Crops(), range(4)), num_workers=2, {init})))
+"""
+
+
+@pytest.mark.parametrize("init", ["", "worker_init_fn=lambda worker: None"])
+def test_workers_that_draw_the_same_numbers_are_named(tmp_path: Path, init: str) -> None:
+    trace = tmp_path / "trace"
+    program = WORKERS.replace("{init}", init)
+    done = run(["-W", "ignore", "-c", "import torch\n" + program], recorded_environment(trace), cwd=tmp_path)
+    first, second = (line.strip("[]").split(", ") for line in done.stdout.splitlines())
+    assert first == second, "the same numbers in every epoch"
+    assert len(set(first)) == 2, "and in both workers"
+    found = [event for path in all_files(trace) for event in of_kind(events(path), "err")]
+    assert [(event["where"], event["message"].split()[-1]) for event in found] == (
+        [] if init else [("data", "dataset.dataset.rng")]
+    )
+
+
 def test_off_changes_nothing(tmp_path: Path) -> None:
     found = record(tmp_path, "step()", REPRO_DETERMINISM="off")
     knobs = of_kind(found, "head")[-1]["knobs"]
