@@ -12,7 +12,7 @@ from repro.digest import digest_bytes, digest_json, pretty_json
 from repro.host import HostFacts
 from repro.image import ImageRecord
 from repro.lock import ArtifactLock, FileLock, Lock
-from repro.manifest import InputRecord, Manifest, ToolRecord
+from repro.manifest import CalibrationRecord, InputRecord, Manifest, ToolRecord
 from repro.ports import Clock
 from repro.run import PilotRun
 from repro.spec import Spec
@@ -67,6 +67,7 @@ def capture(
     host: HostFacts,
     reproduced_itself: Verdict | None,
     resumed_exactly: Verdict | None,
+    calibration: CalibrationRecord | None,
     sequence: int,
     clock: Clock,
 ) -> Captured:
@@ -78,6 +79,7 @@ def capture(
         image: the image that ran, or None where the run was on the host.
         reproduced_itself: verdict of the interrupted phase against the full one.
         resumed_exactly: verdict of the resumed phase against the full one.
+        calibration: how the calibration's phases are to be used; None where there are none.
         sequence: greater than that of every run of this project that it replaces.
     """
     traces = {file.path: run.folder / file.path for phase in run.phases for file in phase.trace}
@@ -105,6 +107,7 @@ def capture(
         "host": host.tree(),
         "phases": [phase.tree() for phase in run.phases],
         "checkpoint": run.checkpoint.tree() if run.checkpoint else None,
+        "calibration": calibration.tree() if calibration else None,
         "reproduced_itself": reproduced_itself.tree() if reproduced_itself else None,
         "resumed_exactly": resumed_exactly.tree() if resumed_exactly else None,
         "tolerance": spec.tolerance.tree(),

@@ -16,6 +16,7 @@ from repro.noun import Noun
 from repro.saved import SavedState
 from repro.strictjson import loads
 from repro.tolerance import ToleranceSpec
+from repro.trace import is_ordinary
 from repro.verdict import Verdict
 
 __all__ = [
@@ -57,7 +58,10 @@ class InputRecord(Noun):
 class PhaseRecord(Noun):
     """One process tree of the pilot, from start to end."""
 
-    name: Literal["full", "interrupted", "resumed", "bare", "probe/full"]
+    name: str = Field(
+        pattern=r"^(full|interrupted|resumed|bare|probe/full|(calibration|control)/[a-z]{1,20}-[1-9][0-9]{0,3})$"
+    )
+    """`full`, `interrupted` and `resumed` are the run itself; the others tell more about it."""
     command: tuple[str, ...]
     started_at: str
     """UTC, `2026-11-30T10:00:00Z`; a claim of whoever captured."""
@@ -69,8 +73,34 @@ class PhaseRecord(Noun):
     world_size: int = Field(ge=1)
     network: Literal["none", "host"] = "none"
     """`host` where the machine did not let the network be taken away; only without an image."""
+    perturbation: dict[str, str] = Field(default_factory=dict)
+    """Variables in which a calibration run or a control differs from the run itself."""
     trace: tuple[FileLock, ...]
     """Trace files, paths relative to the run folder."""
+
+
+class ErrorRates(Noun):
+    """How often the method was wrong on runs whose truth was known; `docs/tolerance.md` says which runs."""
+
+    harmless: int = Field(ge=0)
+    harmless_rejected: int = Field(ge=0)
+    faulty: int = Field(ge=0)
+    faulty_accepted: int = Field(ge=0)
+
+
+class CalibrationRecord(Noun):
+    """How the phases `calibration/…` and `control/…` are to be used, as `docs/tolerance.md` states it."""
+
+    method: Literal["repro-envelope/1"] = "repro-envelope/1"
+    runs: int = Field(ge=1)
+    controls: int = Field(ge=0)
+    without_effect: tuple[str, ...] = ()
+    """Controls that changed nothing in this pilot, and were left out."""
+    quantile: str
+    """Of the ratios over tensors; a hex float, as are the next two."""
+    parameter_floor: str
+    scalar_floors: dict[str, str]
+    measured: ErrorRates
 
 
 class CheckpointRecord(Noun):
@@ -109,12 +139,19 @@ class Manifest(Noun):
     """The host's driver and the userspace the run loaded, apart."""
     phases: tuple[PhaseRecord, ...]
     checkpoint: CheckpointRecord | None
+    calibration: CalibrationRecord | None = None
+    """Null where the run was captured without `--calibrate`."""
     reproduced_itself: Verdict | None
     """Verdict of the interrupted phase against the full one; null where there was none."""
     resumed_exactly: Verdict | None
     """Verdict of the resumed phase against the full one; null where there was none."""
     tolerance: ToleranceSpec
     redaction: Literal["repro-redaction/1"] = "repro-redaction/1"
+
+    @property
+    def ordinary(self) -> tuple[PhaseRecord, ...]:
+        """Phases that are the run itself, and no calibration of it."""
+        return tuple(phase for phase in self.phases if is_ordinary(phase.name))
 
     def phase(self, name: str) -> PhaseRecord | None:
         """Return the phase of that name, or None."""

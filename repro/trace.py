@@ -33,6 +33,7 @@ __all__ = [
     "fingerprint",
     "hexed",
     "is_deterministic",
+    "is_ordinary",
     "rank_of",
     "read_events",
     "unhex",
@@ -250,6 +251,11 @@ def read_events(
                 remedy="read it with the version of repro that recorded it",
             )
         yield event
+
+
+def is_ordinary(name: str) -> bool:
+    """Say whether a phase belongs to the run itself, not to its calibration."""
+    return not {"calibration", "control"} & set(name.split("/")[:-1])
 
 
 def rank_of(path: str) -> int:

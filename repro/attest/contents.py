@@ -188,6 +188,9 @@ def check_traces(contents: Contents, manifest: Manifest, lock: Lock) -> int:
                 raise TrustError("E_TRACE", "the trace is not among the signed files", where=file.path)
             head = loads(contents.heads[file.path], where=file.path, max_bytes=MAX_HEAD_BYTES)
             _check_head(head, manifest, torch, rank, file.path)
+            if head.get("perturb") != phase.perturbation.get("REPRO_PERTURB"):
+                message = "the trace is of another perturbation than its phase"
+                raise TrustError("E_TRACE", message, where=file.path)
     return sum(len(phase.trace) for phase in manifest.phases)
 
 

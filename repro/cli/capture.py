@@ -13,6 +13,7 @@ from repro.attest.sign import run_payload, sign
 from repro.bundle import BUNDLE_SUFFIX
 from repro.capture import Captured, capture
 from repro.cli import options
+from repro.cli.calibrating import calibrated_run
 from repro.cli.console import Console, print_json
 from repro.cli.flow import Ready, ready
 from repro.cli.machine import facts_of_run
@@ -22,9 +23,10 @@ from repro.cli.runs import next_sequence
 from repro.cli.signing import open_signer
 from repro.compare import compare_resume, self_replay
 from repro.errors import RunError
+from repro.manifest import CalibrationRecord
 from repro.ports import Signer
 from repro.report.manifest import manifest_lines
-from repro.run import PilotRun
+from repro.run import FEWEST, PilotRun
 from repro.verdict import Verdict
 
 __all__ = ["command"]
@@ -42,7 +44,13 @@ def _claims(run: PilotRun) -> tuple[Verdict | None, Verdict | None]:
 
 
 def _captured(
-    opened: Ready, written: Written, locked: Locked, name: str, run: PilotRun, sequence: int
+    opened: Ready,
+    written: Written,
+    locked: Locked,
+    name: str,
+    run: PilotRun,
+    calibration: CalibrationRecord | None,
+    sequence: int,
 ) -> Captured:
     repeated, resumed = _claims(run)
     return capture(
@@ -55,6 +63,7 @@ def _captured(
         host=facts_of_run(run, opened.engine),
         reproduced_itself=repeated,
         resumed_exactly=resumed,
+        calibration=calibration,
         sequence=sequence,
         clock=SystemClock(),
     )
@@ -92,6 +101,14 @@ def _require_claims(captured: Captured, allow: bool) -> None:
     help="Folder for run folders.  [default: manifests in the project]",
 )
 @click.option(
+    "--calibrate",
+    type=click.IntRange(min=FEWEST),
+    default=0,
+    metavar="K",
+    help=f"Run K times more under harmless perturbations, and two controls: how far may a replay on another "
+    f"machine be? At least {FEWEST}.",
+)
+@click.option(
     "--allow-inexact", is_flag=True, help="Sign a run that does not repeat itself or resume exactly."
 )
 @options.quiet
@@ -104,6 +121,7 @@ def command(
     principal: str | None,
     passphrase_file: Path | None,
     out: Path | None,
+    calibrate: int,
     allow_inexact: bool,
     quiet: bool,
     as_json: bool,
@@ -127,11 +145,12 @@ def command(
         ready(written, locked, name, kind=runtime, console=console) as opened,
         scratch() as folder,
     ):
-        run = record_pilot(opened, folder, console)
+        recorded = record_pilot(opened, folder, console, calibration_runs=calibrate)
+        run, calibration = calibrated_run(recorded, console)
         console.start("sign")
         with turn(target.parent):
             sequence = next_sequence(target, written.spec.name)
-            captured = _captured(opened, written, locked, name, run, sequence)
+            captured = _captured(opened, written, locked, name, run, calibration, sequence)
             _require_claims(captured, allow_inexact)
             _publish(captured, target, principal or key.stem, signer)
     if as_json:

@@ -48,7 +48,11 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
-def record_pilot(ready: Ready, folder: Path, console: Console) -> PilotRun:
+def _say(name: str) -> str:
+    return PHASES.get(name) or f"run: {name.replace('/', ' ')}"
+
+
+def record_pilot(ready: Ready, folder: Path, console: Console, *, calibration_runs: int = 0) -> PilotRun:
     """Look at the bytes of a ready project's inputs, run every phase, and open the checkpoint.
 
     Raises:
@@ -61,8 +65,9 @@ def record_pilot(ready: Ready, folder: Path, console: Console) -> PilotRun:
         folder,
         runtime=ready.runtime,
         clock=SystemClock(),
-        on_phase=lambda name: console.start(PHASES[name]),
+        on_phase=lambda name: console.start(_say(name)),
         on_line=lambda line: console.advance(0, note=line),
+        calibration_runs=calibration_runs,
     )
     if run.checkpoint is None:
         return run

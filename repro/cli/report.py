@@ -50,7 +50,7 @@ def _page(run: Path, manifest: Manifest, verification: Verification | None, repl
     return html_page(
         manifest,
         verification,
-        trace=checked_trace(run, manifest.phases) if vouched else None,
+        trace=checked_trace(run, manifest.ordinary) if vouched else None,
         replays=replays,
         lock=parse_lock(checked_bytes(run, manifest.lock), where=manifest.lock.path) if vouched else None,
         title=run.resolve().name,

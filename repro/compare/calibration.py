@@ -17,7 +17,7 @@ from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace, hexed
 from repro.verdict import Deviation, EnvelopeSummary, Kind, Outcome, TensorRatio, Verdict
 
-__all__ = ["MIN_RUNS", "NEEDED_KINDS", "PROBE", "Pair", "calibrated", "is_ordinary", "opinion"]
+__all__ = ["MIN_RUNS", "NEEDED_KINDS", "PROBE", "Pair", "calibrated", "opinion"]
 
 PROBE = "probe/"
 MIN_RUNS = 7
@@ -30,11 +30,6 @@ _OTHER_NUMBERS = (
 )
 
 Pair = tuple[PhaseTrace, PhaseTrace]
-
-
-def is_ordinary(name: str) -> bool:
-    """Say whether a phase belongs to the run itself, not to its calibration."""
-    return not {"calibration", "control"} & set(name.split("/")[:-1])
 
 
 def _below(target: Trace, folder: str) -> list[PhaseTrace]:

@@ -19,7 +19,8 @@ from repro.compare.lines import STEP, Group, Tally, event
 from repro.compare.measure import norm_of, scalar_change, tensor_change
 from repro.compare.walk import merged_groups
 from repro.errors import CompareError
-from repro.trace import Event, PhaseTrace
+from repro.manifest import CalibrationRecord, ErrorRates
+from repro.trace import Event, PhaseTrace, hexed
 
 __all__ = [
     "MIN_HORIZON",
@@ -33,6 +34,7 @@ __all__ = [
     "distances",
     "judge_envelope",
     "quantile",
+    "record",
 ]
 
 QUANTILE = 0.75
@@ -41,6 +43,9 @@ SCALAR_FLOORS = {"loss": 2.0**-23, "grad_norm": 2.0**-17}
 """Of the gradient norm more, because it is summed in single precision in an order of the device's own."""
 MIN_HORIZON = 3
 """Fewer decidable steps than these decide nothing."""
+
+MEASURED = ErrorRates(harmless=12, harmless_rejected=0, faulty=18, faulty_accepted=0)
+"""The population of `tests/compare/test_population.py`."""
 
 _TINY = 1e-30
 WORST = 10
@@ -225,6 +230,19 @@ _Stream = Iterator[tuple[int, int, str, Distances]]
 def _stream(role: int, target: PhaseTrace, other: PhaseTrace) -> _Stream:
     for found in distances(target, other):
         yield found.step, role, other.name, found
+
+
+def record(runs: int, controls: int, without_effect: Sequence[str]) -> CalibrationRecord:
+    """State the method and its parameters, as they go into a signed manifest."""
+    return CalibrationRecord(
+        runs=runs,
+        controls=controls,
+        without_effect=tuple(without_effect),
+        quantile=hexed(QUANTILE),
+        parameter_floor=hexed(PARAMETER_FLOOR),
+        scalar_floors={name: hexed(floor) for name, floor in SCALAR_FLOORS.items()},
+        measured=MEASURED,
+    )
 
 
 def judge_envelope(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from repro.compare.calibration import Pair, is_ordinary
+from repro.compare.calibration import Pair
 from repro.compare.conclude import Case
 from repro.compare.environment import portable_rng, relation
 from repro.compare.evidence import Evidence
@@ -15,7 +15,7 @@ from repro.compare.repeat import DEVIATIONS, repetition
 from repro.compare.walk import Walk
 from repro.errors import CompareError
 from repro.tolerance import ToleranceSpec
-from repro.trace import Trace
+from repro.trace import Trace, is_ordinary
 from repro.verdict import Comparability, Kind, Outcome, Verdict
 
 __all__ = ["compare", "incomparable"]

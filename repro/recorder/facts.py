@@ -135,6 +135,7 @@ def head(settings: Settings) -> dict[str, Any]:
         "every": settings.every,
         "level": settings.level,
         "seed": settings.seed,
+        "perturb": settings.perturb or None,
         "probe": settings.probe or None,
         "torch": _stack(),
         "devices": _devices(),

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import checkpoints, determinism, facts, probe
+from . import checkpoints, determinism, facts, perturb, probe
 from .emit import Writer
 from .guard import Guard, in_backward, unseen
 from .session import Session
@@ -291,6 +291,8 @@ def install(module: Any, settings: Settings) -> None:
         determinism.seed(settings.seed)
     if settings.probe == "fp32":
         probe.apply()
+    if settings.perturb:
+        perturb.apply(settings.perturb)
     here = _installed = _Installed(settings)
     here.session.imported(time.perf_counter() - started)
     _note_optimizers()

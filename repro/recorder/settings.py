@@ -23,6 +23,8 @@ class Settings(NamedTuple):
     seed: int | None
     probe: str
     """`fp32` to switch mixed precision off, else empty."""
+    perturb: str
+    """A perturbation of `perturb`, such as `weights-1`, else empty."""
     only_end: bool
     """Whether nothing but the end is recorded, to show that recording the rest changes nothing."""
 
@@ -47,5 +49,6 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         level=environment.get("REPRO_DETERMINISM", "off"),
         seed=number("REPRO_SEED"),
         probe=environment.get("REPRO_PROBE", ""),
+        perturb=environment.get("REPRO_PERTURB", ""),
         only_end=environment.get("REPRO_RECORD", "") == "end",
     )

@@ -63,8 +63,11 @@ def manifest_rows(manifest: Manifest) -> Iterator[Row]:
         name = "" if record.kind == "base" else f"{record.name}: "
         yield record.kind, f"{name}{record.requested}{commit}, {short(record.digest)}"
     yield "seed", f"{manifest.seed}, determinism {manifest.determinism}"
-    for phase in manifest.phases:
+    for phase in manifest.ordinary:
         yield phase.name, _phase(phase)
+    if manifest.calibration is not None:
+        runs, controls = manifest.calibration.runs, manifest.calibration.controls
+        yield "calibrated", f"{count(runs, 'harmless run')}, {count(controls, 'control')}"
     if manifest.checkpoint:
         total = sum(file.size for file in manifest.checkpoint.files)
         files = count(len(manifest.checkpoint.files), "file")

@@ -5,6 +5,7 @@ never part of the image, and writes one file per process; what it wrote is merge
 into `trace/<phase>/rank-<n>.jsonl`.
 """
 
+from repro.run.calibrate import FEWEST
 from repro.run.phase import RECORDER, TRACE, WORKSPACE
 from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, run_pilot
 from repro.run.project import Project, require_artifacts
@@ -12,6 +13,7 @@ from repro.run.saved import open_checkpoint
 from repro.run.trial import files_written, run_bare, run_full, run_probe
 
 __all__ = [
+    "FEWEST",
     "RECORDER",
     "TRACE",
     "WORKSPACE",

@@ -31,7 +31,7 @@ def merge(
         only_end: whether nothing but the end was recorded; no step is counted then.
 
     Returns:
-        the files with paths from the folder above `trace`, the steps of each rank, the world size.
+        the files with paths relative to `folder`, the steps of each rank, the world size.
 
     Raises:
         RunError: `recorder-absent`, `recorder-changed`, `steps-absent`, `trace-ambiguous`, `ranks-missing`

@@ -65,6 +65,8 @@ class Phase:
     first_step: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     """More of the recorder's variables."""
+    perturbation: Mapping[str, str] = field(default_factory=dict)
+    """Variables that differ from those of the other phases, and why the numbers may."""
 
     def job(self, environment: Mapping[str, str], nonce: str) -> Job:
         """Describe the job, and make the folders it writes to."""
@@ -84,7 +86,7 @@ class Phase:
             recorded["REPRO_STOP_AFTER"] = str(self.stop_after)
         return Job(
             argv=tuple(self.command),
-            environment={**environment, **recorded, **self.settings},
+            environment={**environment, **recorded, **self.settings, **self.perturbation},
             workdir=WORKSPACE,
             image=self.project.image,
             mounts=tuple(_mounts(self.project, scratch, self.outputs)),
@@ -106,7 +108,7 @@ class Phase:
         if not only_end:
             _require_steps(self.name, steps, self._expected_steps())
         return PhaseRecord(
-            name=self.name,  # type: ignore[arg-type]
+            name=self.name,
             command=tuple(self.command),
             started_at=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
             milliseconds=round(result.seconds * 1000),
@@ -115,6 +117,7 @@ class Phase:
             steps=steps,
             world_size=world,
             network=result.network,
+            perturbation=dict(self.perturbation),
             trace=files,
         )
 

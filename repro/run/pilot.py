@@ -14,6 +14,7 @@ from repro.lock import FileLock
 from repro.manifest import CheckpointRecord, PhaseRecord
 from repro.ports import Clock, OnLine, Runtime
 from repro.recorder import knobs
+from repro.run.calibrate import controls, harmless
 from repro.run.phase import Phase
 from repro.run.project import Project
 from repro.spec import Spec
@@ -77,9 +78,20 @@ def _checkpoint(project: Project, outputs: Path) -> CheckpointRecord:
 
 
 def run_pilot(
-    project: Project, folder: Path, *, runtime: Runtime, clock: Clock, on_phase: OnPhase, on_line: OnLine
+    project: Project,
+    folder: Path,
+    *,
+    runtime: Runtime,
+    clock: Clock,
+    on_phase: OnPhase,
+    on_line: OnLine,
+    calibration_runs: int = 0,
 ) -> PilotRun:
     """Run every phase of the pilot and keep its traces below `folder`, which must be empty.
+
+    Args:
+        calibration_runs: how many times to run it again under perturbations that mean nothing; controls,
+            which mean something, come on top. See `repro.run.calibrate`.
 
     Raises:
         RunError: the pilot failed, hung, was not recorded, or left no checkpoint.
@@ -96,6 +108,7 @@ def run_pilot(
         *,
         stop_after: int | None = None,
         first_step: int = 0,
+        perturbation: Mapping[str, str] | None = None,
     ) -> None:
         on_phase(name)
         phase = Phase(
@@ -106,6 +119,7 @@ def run_pilot(
             outputs=folder / "outputs" / outputs,
             stop_after=stop_after,
             first_step=first_step,
+            perturbation=perturbation or {},
         )
         phases.append(phase.run(runtime, clock, environment, on_line))
 
@@ -117,6 +131,9 @@ def run_pilot(
         checkpoint = _checkpoint(project, folder / "outputs" / "interrupted")
         resume = [word.replace("{checkpoint}", pilot.checkpoint.path) for word in pilot.resume]
         run("resumed", resume, "interrupted", first_step=at_step)
+    if calibration_runs:
+        for one in (*harmless(calibration_runs, project.accelerator, environment), *controls()):
+            run(one.name, pilot.command, one.name, perturbation=one.environment)
     return PilotRun(phases=tuple(phases), checkpoint=checkpoint, folder=folder, environment=environment)
 
 

@@ -37,7 +37,7 @@ def _memory(value: int | None) -> str:
 
 def cost_section(manifest: Manifest, replays: Sequence[Replayed], read: Read, trace: Trace | None) -> Html:
     """Time and memory per phase and run; the signed run's in detail."""
-    phases: list[tuple[str | None, PhaseRecord]] = [(None, phase) for phase in manifest.phases]
+    phases: list[tuple[str | None, PhaseRecord]] = [(None, phase) for phase in manifest.ordinary]
     phases += [(replay.name, phase) for replay in replays for phase in replay.phases]
     longest = max((phase.milliseconds for _, phase in phases), default=0) or 1
     rows = [_cost_row(run, phase, read, longest) for run, phase in phases[:_MOST]]
