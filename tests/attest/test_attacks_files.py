@@ -214,10 +214,11 @@ def test_an_input_may_not_stand_twice(world: World) -> None:
             "another recorder",
         ),
         (make_trace().replace(b"repro-trace/1", b"repro-trace/9"), "does not begin"),
+        (make_trace().replace(b"{", b'{"perturb":"weights-1",', 1), "another perturbation"),
         (make_trace().replace(b'"head"', b'"else"'), "JSON"),
         (b"", "JSON"),
     ],
-    ids=["rank", "torch", "recorder", "format", "no head", "empty"],
+    ids=["rank", "torch", "recorder", "format", "perturbed", "no head", "empty"],
 )
 def test_traces_must_belong_to_manifest_and_lock(world: World, trace: bytes, says: str) -> None:
     resigned(world, TRACE, trace)
