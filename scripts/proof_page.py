@@ -24,9 +24,9 @@ is named. The machine: {machine}.
 NOT_RUN = """
 ## What was not run
 
-- No GPU: nothing here ran on CUDA or ROCm hardware. CUDA images were built and run on a CPU; probes of drivers and
-  devices were tried on recorded outputs.
-- No public Sigstore: keyless signing needs an identity provider and a transparency log on the network.
+- No GPU: nothing here ran on CUDA or ROCm hardware. CUDA images were built and run on a CPU; probes of drivers
+  and devices were tried on recorded outputs.
+- No public Sigstore: keyless signing needs an identity provider and a transparency log.
 - No Slurm, no second machine: two nodes were two launchers on one loopback interface.
 - No macOS, no Windows.
 - Time on a shared machine of two cores: absolute seconds are worth little, ratios more.
