@@ -1,6 +1,6 @@
 """Write docs/proof.md from the figures that the benchmarks and the fault tests wrote below bench/results/.
 
-No figure on that page is typed by hand: each section is a JSON file with `rows`, and the columns to show of it.
+No figure on that page is typed by hand: each section is a JSON file with `rows`, and the columns to show.
 A file that is not there is a section that says so.
 """
 
@@ -16,16 +16,16 @@ RESULTS = ROOT / "bench" / "results"
 
 HEAD = """# Proof
 
-What is claimed here can be run again: each table names the command that made it, and is written from that
-command's JSON by `python scripts/proof_page.py`. Ratios were taken within one run, against the alternative that
-is named. The machine: {machine}.
+What is claimed here can be run again: each table names the command that made it, and is written from
+that command's JSON by `python scripts/proof_page.py`. Ratios were taken within one run, against the
+alternative that is named. The machine: {machine}.
 """
 
 NOT_RUN = """
 ## What was not run
 
-- No GPU: nothing here ran on CUDA or ROCm hardware. CUDA images were built and run on a CPU; probes of drivers
-  and devices were tried on recorded outputs.
+- No GPU: nothing here ran on CUDA or ROCm hardware. CUDA images were built and run on a CPU; probes of
+  drivers and devices were tried on recorded outputs.
 - No public Sigstore: keyless signing needs an identity provider and a transparency log.
 - No Slurm, no second machine: two nodes were two launchers on one loopback interface.
 - No macOS, no Windows.

@@ -45,6 +45,11 @@ def test_the_page_of_determinism_is_the_list_of_knobs() -> None:
     assert page == script("determinism_page").page(), "run `python scripts/determinism_page.py`"
 
 
+def test_the_page_of_proof_is_what_the_benchmarks_wrote() -> None:
+    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    assert page == script("proof_page").page(), "run `python scripts/proof_page.py`"
+
+
 def test_published_schemas_are_the_nouns() -> None:
     for name, text in script("schemas").schemas().items():
         published = (ROOT / "docs" / "schema" / name).read_text(encoding="utf-8")
