@@ -271,10 +271,10 @@ class HostFacts(Noun):
     """Everything known of one machine."""
 
     format: Literal["repro-host/1"] = "repro-host/1"
-    os: OsFacts = OsFacts()
-    cpu: CpuFacts = CpuFacts()
-    driver: HostDriver = HostDriver()
-    userspace: Userspace = Userspace()
+    os: OsFacts = Field(default_factory=OsFacts)
+    cpu: CpuFacts = Field(default_factory=CpuFacts)
+    driver: HostDriver = Field(default_factory=HostDriver)
+    userspace: Userspace = Field(default_factory=Userspace)
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
     engine: EngineFacts | None = None

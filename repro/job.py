@@ -42,7 +42,7 @@ class Job(Noun):
     image: DigestStr | None
     """Config digest of the image; null runs in a virtual environment on the host."""
     mounts: tuple[Mount, ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=Limits)
     timeout_s: float
     accelerator: Literal["cpu", "cuda", "rocm"] = "cpu"
 

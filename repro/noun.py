@@ -14,7 +14,9 @@ __all__ = ["Noun"]
 class Noun(BaseModel):
     """A value of the pipeline. Unknown members are refused, values are never coerced."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, serialize_by_alias=True, defer_build=True
+    )
 
     @classmethod
     def parse(cls, value: Any) -> Self:

@@ -197,14 +197,14 @@ class Spec(Noun):
     version: Literal[1]
     name: Name
     pilot: PilotSpec
-    record: RecordSpec = RecordSpec()
+    record: RecordSpec = Field(default_factory=RecordSpec)
     seed: int = Field(ge=0, lt=1 << 32)
     determinism: Literal["strict", "warn", "off"] = "strict"
     models: tuple[ArtifactSpec, ...] = ()
     datasets: tuple[ArtifactSpec, ...] = ()
-    limits: LimitsSpec = LimitsSpec()
+    limits: LimitsSpec = Field(default_factory=LimitsSpec)
     accelerators: dict[AcceleratorName, AcceleratorSpec] = Field(min_length=1)
-    tolerance: ToleranceSpec = ToleranceSpec()
+    tolerance: ToleranceSpec = Field(default_factory=ToleranceSpec)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Spec:

@@ -9,6 +9,7 @@ anything after the value. The rules are those of `docs/manifest.md`.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
 MAX_INTEGER = (1 << 53) - 1
 
+_STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)
+"""A string, or one bracket outside of strings."""
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _ALLOWED_CONTROLS = frozenset("\t\n")
 
@@ -29,22 +32,13 @@ def _refuse(kind: str, message: str, where: str) -> NoReturn:
 
 
 def _check_depth(text: str, where: str) -> None:
-    depth, in_string, escaped = 0, False, False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
+    depth = 0
+    for found in _STRUCTURE.finditer(text):
+        if found[0] in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 _refuse("E_JSON", f"JSON nests deeper than {MAX_DEPTH} levels", where)
-        elif char in "]}":
+        elif found[0] in "]}":
             depth -= 1
 
 

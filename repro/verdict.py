@@ -206,7 +206,7 @@ class Verdict(Noun):
     rule: Literal["bitwise", "explicit", "calibrated"] | None = None
     """What was asked of floating-point results."""
     environment: Literal["same", "across", "not-covered"] | None = None
-    compared: Compared = Compared()
+    compared: Compared = Field(default_factory=Compared)
     first_divergence: Deviation | None = None
     deviations: tuple[Deviation, ...] = ()
     """The first ones, by phase, step, cause before effect, rank, and size."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from repro.attest.sign import run_payload
+from repro.attest.sign import payload_of
 from repro.digest import Digest, digest_bytes, digest_json
 from repro.errors import SpecError, TrustError
 from repro.lock import ArtifactLock, Lock
 from repro.manifest import InputRecord, Manifest, parse_manifest
-from repro.ports import RunFolder
 from repro.statement import MANIFEST_NAME, RunStatement, parse_run_statement
 from repro.strictjson import MAX_BYTES, loads
 from repro.trace import event_name
+
+if TYPE_CHECKING:
+    from repro.ports import RunFolder
 
 __all__ = ["Contents", "check_lock", "check_manifest", "check_traces", "read_contents"]
 
@@ -80,7 +82,7 @@ def check_manifest(contents: Contents, statement: RunStatement) -> Manifest:
     """
     data = contents.kept["manifest"]
     manifest = parse_manifest(data, where=MANIFEST_NAME)
-    follows = parse_run_statement(run_payload(data), where=MANIFEST_NAME)
+    follows = parse_run_statement(payload_of(manifest, data), where=MANIFEST_NAME)
     image = manifest.image.identity.manifest_digest if manifest.image else None
     signed = [s.digest.sha256 for s in statement.subject if s.media_type is not None]
     if signed != ([image.removeprefix("sha256:")] if image else []):

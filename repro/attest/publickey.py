@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ ALLOWED = "ECDSA P-256 or Ed25519"
 
 _REMEDY = "make a key with `repro keys new`"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1-----\n?")
+
+_ED25519 = bytes.fromhex("302a300506032b6570032100")
+_P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
+"""How the DER of a key begins (RFC 8410; RFC 5480, uncompressed point); the rest is the key itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +100,39 @@ def load_public_key(pem: bytes, *, where: str) -> PublicKey:
     Raises:
         TrustError: kind `E_KEY` where the file is no such key, holds more than one, or a private one.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     text = pem.replace(b"\r\n", b"\n")
     if b"PRIVATE KEY" in text:
         message = "this is a private key; only public keys belong here"
         raise TrustError("E_KEY", message, where=where, remedy="use the .pub file beside it")
     if not text.isascii() or not _BLOCK.fullmatch(text.decode("ascii").strip() + "\n"):
         raise TrustError("E_KEY", "this is not one PEM public key", where=where, remedy=_REMEDY)
+    if (plain := _plain_key(text)) is not None:
+        return plain
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
     try:
         key = load_pem_public_key(text)
     except (ValueError, UnsupportedAlgorithm):
         message = f"this public key cannot be read; repro wants {ALLOWED}"
         raise TrustError("E_KEY", message, where=where, remedy=_REMEDY) from None
     return public_key(key, where=where)
+
+
+def _plain_key(pem: bytes) -> PublicKey | None:
+    """Read a key whose DER is the usual one; None leaves it to `cryptography`, whose reader loads slowly."""
+    body = b"".join(pem.strip().split(b"\n")[1:-1])
+    try:
+        der = base64.b64decode(body, validate=True)
+        if der.startswith(_ED25519) and len(der) == len(_ED25519) + 32:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+            return PublicKey("ed25519", der, Ed25519PublicKey.from_public_bytes(der[len(_ED25519) :]))
+        if der.startswith(_P256) and len(der) == len(_P256) + 64:
+            from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+
+            point = der[len(_P256) - 1 :]
+            return PublicKey("ecdsa-p256", der, EllipticCurvePublicKey.from_encoded_point(SECP256R1(), point))
+    except ValueError:
+        return None
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from repro.attest.keyring import Trust
 from repro.attest.outcome import CannotTell, ReplayFinding, Signature
@@ -11,10 +12,12 @@ from repro.attest.signature import examine_replay
 from repro.attest.statements import Agreed
 from repro.errors import TrustError
 from repro.manifest import Manifest
-from repro.ports import RunFolder
 from repro.statement import MANIFEST_NAME, RUN_PAYLOAD_NAME, ReplayStatement
 from repro.strictjson import MAX_BYTES
 from repro.trust import CLOCK_SKEW, Rule, parse_moment
+
+if TYPE_CHECKING:
+    from repro.ports import RunFolder
 
 __all__ = ["apply_rule", "examine_replays"]
 

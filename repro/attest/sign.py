@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -14,7 +15,6 @@ from repro.digest import Digest, digest_bytes
 from repro.errors import TrustError
 from repro.lock import FileLock
 from repro.manifest import InputRecord, Manifest, parse_manifest
-from repro.ports import Signer, Timestamper
 from repro.statement import (
     MANIFEST_NAME,
     InputDigest,
@@ -27,7 +27,10 @@ from repro.statement import (
     run_statement,
 )
 
-__all__ = ["run_payload", "sign", "signed_files"]
+if TYPE_CHECKING:
+    from repro.ports import Signer, Timestamper
+
+__all__ = ["payload_of", "run_payload", "sign", "signed_files"]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -40,8 +43,16 @@ def run_payload(manifest: bytes) -> bytes:
     Raises:
         TrustError: kind `E_MANIFEST` and others, where the bytes are no manifest that can be signed.
     """
-    noun = parse_manifest(manifest, where=MANIFEST_NAME)
-    files = signed_files(noun, manifest)
+    return payload_of(parse_manifest(manifest, where=MANIFEST_NAME), manifest)
+
+
+def payload_of(noun: Manifest, data: bytes) -> bytes:
+    """The same, where the bytes were parsed already.
+
+    Raises:
+        TrustError: kind `E_MANIFEST`.
+    """
+    files = signed_files(noun, data)
     image_digest = Digest(noun.image.identity.manifest_digest) if noun.image else None
     try:
         return run_statement(_predicate(noun, files), [Digest(file.digest) for file in files], image_digest)

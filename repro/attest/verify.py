@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from repro.attest.contents import Contents, check_lock, check_manifest, check_traces, read_contents
 from repro.attest.demands import Demands, FindFiles, FindImage
@@ -24,10 +25,12 @@ from repro.digest import Digest
 from repro.errors import TrustError
 from repro.lock import ArtifactLock, Lock
 from repro.manifest import _TOKEN, Manifest, VerifiedManifest
-from repro.ports import RunFolder
 from repro.statement import MANIFEST_NAME, RunStatement
 from repro.strictjson import MAX_BYTES
 from repro.trust import Rule
+
+if TYPE_CHECKING:
+    from repro.ports import RunFolder
 
 __all__ = ["Demands", "FindFiles", "FindImage", "verify"]
 

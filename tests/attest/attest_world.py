@@ -75,8 +75,8 @@ def file_lock(path: str, data: bytes) -> dict[str, Any]:
     return {"path": path, "size": len(data), "digest": digest_bytes(data)}
 
 
-def make_lock(requirements: bytes, pylock: bytes) -> bytes:
-    spec = validate(load(SPEC, where="repro.yaml"), Spec, where="repro.yaml")
+def make_lock(requirements: bytes, pylock: bytes, data: bytes = SPEC, models: Any = ()) -> bytes:
+    spec = validate(load(data, where="repro.yaml"), Spec, where="repro.yaml")
 
     def package(name: str, version: str) -> dict[str, Any]:
         return {
@@ -99,6 +99,7 @@ def make_lock(requirements: bytes, pylock: bytes) -> bytes:
             "seed": 7,
             "determinism": "strict",
             "source": {"files": [file_lock("train.py", b"train")]},
+            **({"models": list(models)} if models else {}),
             "datasets": [
                 {
                     "name": "corpus",
@@ -166,6 +167,8 @@ class World:
             "stranger": new_signer(),
         }
         self.files: dict[str, bytes] = {}
+        self.models: list[dict[str, Any]] = []
+        """Models as a lock names them."""
         self.policy: dict[str, Any] = {
             "schema": "https://repro-manifest/trust/v1",
             "version": 1,
@@ -180,6 +183,10 @@ class World:
             ],
         }
         self.write_run()
+
+    def spec(self) -> bytes:
+        named = "".join(f"  - {{name: {m['name']}, path: {m['requested']}}}\n" for m in self.models)
+        return SPEC.replace(b"datasets:", f"models:\n{named}datasets:".encode()) if self.models else SPEC
 
     def entry(self, name: str, **more: Any) -> dict[str, Any]:
         return {
@@ -201,6 +208,15 @@ class World:
             "requested": "data/corpus.txt",
             "digest": digest_json([CORPUS]),
         }
+        models = [
+            {
+                "kind": "model",
+                "name": model["name"],
+                "requested": model["requested"],
+                "digest": digest_json(model["files"]),
+            }
+            for model in self.models
+        ]
         base = {"kind": "base", "name": "base", "requested": "base:1", "digest": BASE}
         return {
             "schema": "https://repro-manifest/manifest/v1",
@@ -227,7 +243,7 @@ class World:
             "spec": file_lock("repro.yaml", files["repro.yaml"]),
             "lock": file_lock("repro.lock", files["repro.lock"]),
             "files": [*others, trace],
-            "inputs": [base, dataset],
+            "inputs": [base, *models, dataset],
             "seed": 7,
             "determinism": "strict",
             "environment": {},
@@ -257,8 +273,8 @@ class World:
     def write_run(self, **changes: Any) -> None:
         requirements, pylock = b"torch==2.13.0\n", b'lock-version = "1.0"\n'
         self.files = {
-            "repro.yaml": SPEC,
-            "repro.lock": make_lock(requirements, pylock),
+            "repro.yaml": self.spec(),
+            "repro.lock": make_lock(requirements, pylock, self.spec(), self.models),
             "locks/requirements.cpu.txt": requirements,
             "locks/pylock.cpu.toml": pylock,
             "trace/full/rank-0.jsonl": make_trace(),
