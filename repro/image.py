@@ -158,3 +158,44 @@ class LayerCheck(Noun):
     def explained(self) -> bool:
         """Whether every difference has a reason."""
         return all(difference.reason != "unexplained" for difference in self.differences)
+
+
+DifferenceClass = Literal[
+    "times",
+    "byte code",
+    "order",
+    "ownership",
+    "log and cache files",
+    "package files",
+    "configuration",
+    "base moved",
+    "other files",
+]
+
+
+class ImageDifference(Noun):
+    """One way in which two images differ; values as text, null where one of them has nothing there."""
+
+    path: str
+    """Of a file, or of a member of the config."""
+    aspect: str
+    first: str | None
+    second: str | None
+    kind: DifferenceClass
+
+
+class ImageComparison(Noun):
+    """Two images told apart."""
+
+    first: tuple[DigestStr, ...]
+    """Diff ids, lowest layer first."""
+    second: tuple[DigestStr, ...]
+    counts: dict[str, int]
+    """Differences of each class, all of them."""
+    differences: tuple[ImageDifference, ...]
+    """The first 10,000."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs: layers by digest, config by member."""
+        return not self.counts

@@ -29,7 +29,7 @@ COMMANDS = {
     "attach": "Attach a signed run folder to its image in a registry.",
     "verify": "Check a signed run folder offline, against your own trust policy.",
     "replay": "Verify a run, run it again, and say whether it is the same.",
-    "diff": "Say what differs between two run folders, and which inputs can explain it.",
+    "diff": "Say what differs between two run folders, or between two images, and why.",
     "show": "Print a run folder so that a person can read it.",
     "report": "Write a summary of a run and its replays as HTML or Markdown.",
     "export": "Hand a run on as CycloneDX, SLSA provenance or a test result.",

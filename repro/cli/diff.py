@@ -1,4 +1,4 @@
-"""`repro diff`: two runs side by side."""
+"""`repro diff`: two runs, or two images, side by side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from repro.cli import options
 from repro.cli.console import print_json
+from repro.cli.images import diff_images, is_run
 from repro.cli.judging import OUTCOMES, compare_runs, say_verdict
 from repro.cli.kept import checked_trace, signed_project
 from repro.cli.runs import read_manifest
@@ -34,19 +35,29 @@ def _inputs(run: Path, manifest: Manifest) -> tuple[dict[str, Any], str]:
 
 
 @click.command("diff")
-@click.argument("first", type=options.FOLDER, metavar="A")
-@click.argument("second", type=options.FOLDER, metavar="B")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
 @click.option("--detail", is_flag=True, help="Print every difference that was kept.")
 @options.as_json
-def command(first: Path, second: Path, detail: bool, as_json: bool) -> int:
-    """Say what differs between two run folders, and which inputs can explain it.
+def command(first: str, second: str, detail: bool, as_json: bool) -> int:
+    """Say what differs between two run folders, or between two images, and why.
 
-    Nothing is verified: that is `repro verify`.
+    Of runs, inputs that can explain the outputs come first. An image is one
+    that the engine holds, an archive of `docker save`, or an OCI image layout;
+    a run folder beside it stands for the image that ran. Nothing is verified:
+    that is `repro verify`.
 
     \b
     Example:  repro diff manifests/pilot.cpu other/pilot.cpu
+              repro diff my-image:monday my-image.tar
     Exit codes: 0 same, 1 could not do it, 2 usage, 3 differs, 4 could not tell.
     """
+    if not (is_run(first) and is_run(second)):
+        return diff_images(first, second, detail=detail, as_json=as_json)
+    return _diff_runs(Path(first), Path(second), detail=detail, as_json=as_json)
+
+
+def _diff_runs(first: Path, second: Path, *, detail: bool, as_json: bool) -> int:
     a, b = read_manifest(first), read_manifest(second)
     stacks = compare_stacks(a, b.image, b.host, accelerator=b.accelerator)
     (facts_a, lock_a), (facts_b, lock_b) = _inputs(first, a), _inputs(second, b)
