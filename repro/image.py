@@ -12,6 +12,7 @@ from repro.noun import Noun
 
 __all__ = [
     "BuildPlan",
+    "Builder",
     "BuilderRecord",
     "EngineInfo",
     "FileDifference",
@@ -71,9 +72,14 @@ class ImageIdentity(Noun):
     """Bytes of each uncompressed layer, in the order of `diff_ids`."""
 
 
+Builder = Literal["classic", "buildkit", "buildah"]
+"""What carries a Dockerfile out: Docker's classic builder, BuildKit, or Podman's."""
+
+
 class BuilderRecord(Noun):
     """Who built it. Recorded, never compared."""
 
+    builder: Builder = "classic"
     engine: str
     version: str
     store: str

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from repro.digest import Digest
-from repro.image import EngineInfo, HeldImage
+from repro.image import Builder, EngineInfo, HeldImage
 from repro.job import Job, JobResult
 from repro.lock import BaseLock, GitState, PackageFile, PackageLock, Platform
 from repro.resolution import Found, Inputs, Reference, Resolution
@@ -140,14 +140,23 @@ class Engine(Protocol):
     Every method may raise EngineError, kinds `engine-gone`, `disk-full`, `engine-failed`.
     """
 
+    @property
+    def builder(self) -> Builder:
+        """What builds here."""
+
     def info(self) -> EngineInfo:
         """Say which engine this is."""
 
     def inspect(self, reference: str) -> HeldImage | None:
         """Return what the engine knows of an image, or None where it has none by that name or id."""
 
-    def find(self, config_digest: str) -> HeldImage | None:
-        """Return the image with this config digest, or None where it is not held."""
+    def find(self, config_digest: str, *, diff_ids: Sequence[str] | None = None) -> HeldImage | None:
+        """Return the image with this config digest, or None where it is not held.
+
+        Args:
+            config_digest: of the image.
+            diff_ids: its layers, where they are known: some engines must read every image that may be it.
+        """
 
     def pull(self, reference: str, *, on_line: OnLine) -> None:
         """Fetch an image, named by digest, from its registry.

@@ -1,4 +1,4 @@
-"""Follow a classic build, and remove what it made beside the image."""
+"""Follow a classic build, by Docker or by Podman, and remove what it made beside the image."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from repro.ports import OnLine
 __all__ = ["Following", "Leftovers", "with_prefix"]
 
 _TAIL_LINES = 20
+<<<<<<< HEAD
 _MADE = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _APT_GONE = re.compile(r"E: Version '([^']+)' for '([^']+)' was not found")
 _SHORT = len("sha256:") + 12
+=======
+_STEP = re.compile(r"^(\[\d+/\d+\] )?step (\d.*)$", re.IGNORECASE)
+_MADE = re.compile(r"^ ?---?> ([0-9a-f]{11,64})$")
+>>>>>>> d871d0d (Build by BuildKit and Podman too, and find images in a containerd store)
 _SETTLE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.2
 _QUIET_POLLS = 5
@@ -56,8 +61,8 @@ class Following:
             self._take_line(line)
 
     def _take_line(self, line: str) -> None:
-        if line.startswith(("Step ", "STEP ")):
-            self._step = line
+        if step := _STEP.match(line):
+            line = self._step = f"Step {step[1] or ''}{step[2]}"
             self._tail.clear()
         elif found := _MADE.match(line):
             self.made.append(found[1])
@@ -134,15 +139,16 @@ class Leftovers:
 
     def _ours(self) -> set[str]:
         new = self._images() - self._before
-        made = self._following.made
-        told = {image for image in new if any(image.startswith(with_prefix(short)) for short in made)}
-        parents = {with_prefix(image)[:_SHORT] for image in (*made, *self._bases)}
-        untold = {image for image in new - told if self._parent(image)[:_SHORT] in parents}
+        made = tuple(with_prefix(short) for short in self._following.made)
+        told = {image for image in new if image.startswith(made)}
+        parents = made + self._bases
+        untold = {image for image in new - told if self._parent(image).startswith(parents)}
         return told | untold
 
     def _parent(self, image: str) -> str:
         try:
-            return str(self._api.inspect_image(image).get("Parent") or "")
+            parent = self._api.inspect_image(image).get("Parent")
+            return with_prefix(parent) if parent else ""
         except ImageNotFound:
             return ""
 

@@ -1,27 +1,31 @@
-"""`Engine` by the docker SDK: the classic builder, no network, nothing left behind."""
+"""`Engine` by the docker SDK: builds with no network, and nothing left behind."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+import uuid
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any, Literal, Self
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import DockerException, ImageNotFound
 
+from repro.adapters.buildkit import build_by_buildkit, cache_removed
 from repro.adapters.docker_build import Following, Leftovers, with_prefix
+from repro.adapters.docker_contents import saved_config_digest
 from repro.adapters.docker_errors import known, speaking_to
 from repro.adapters.docker_find import connect
 from repro.adapters.reference import parse_reference
 from repro.adapters.registry_login import login
-from repro.digest import CHUNK_BYTES, is_digest
-from repro.errors import BuildError
-from repro.image import EngineInfo, HeldImage
+from repro.digest import CHUNK_BYTES, hex_of, is_digest
+from repro.errors import BuildError, EngineError
+from repro.image import Builder, EngineInfo, HeldImage
 from repro.ports import OnLine
 
 __all__ = ["DockerEngine"]
+
 
 _LOADED = re.compile(r"^Loaded image(?: ID)?: (\S+)$")
 
@@ -29,19 +33,26 @@ _LOADED = re.compile(r"^Loaded image(?: ID)?: (\S+)$")
 class DockerEngine:
     """A reachable engine. Close it, or use it as a context manager."""
 
-    def __init__(self, client: docker.DockerClient, host: str) -> None:
+    def __init__(self, client: docker.DockerClient, host: str, *, buildkit: bool = False) -> None:
         self.client: Any = client  # the stubs know neither streams as build contexts nor every call's types
+        self._buildkit = buildkit
+        self._address = host
         self._host = re.sub(r"//[^/@]*@", "//", host)
         self._info: EngineInfo | None = None
+        self._configs: dict[str, str | None] = {}
 
     @classmethod
-    def connect(cls, environment: Mapping[str, str] | None = None) -> Self:
+    def connect(cls, environment: Mapping[str, str] | None = None, *, buildkit: bool = False) -> Self:
         """Find the engine a person means: DOCKER_HOST, the docker context, then the usual sockets.
+
+        Args:
+            environment: where to look; None means this process's own.
+            buildkit: build by BuildKit, through the docker command.
 
         Raises:
             EngineError: `engine-absent`, `engine-refused` or `context-broken`.
         """
-        return cls(*connect(environment))
+        return cls(*connect(environment), buildkit=buildkit)
 
     def __enter__(self) -> Self:
         return self
@@ -60,26 +71,58 @@ class DockerEngine:
                 self._info = _describe(self.client.version(), self.client.info(), self._host)
         return self._info
 
+    @property
+    def builder(self) -> Builder:
+        """What builds here."""
+        if self.info().store == "podman":
+            return "buildah"
+        return "buildkit" if self._buildkit else "classic"
+
     def inspect(self, reference: str) -> HeldImage | None:
         """Return what the engine knows of an image, or None where it has none by that name or id."""
-        with speaking_to(self.client, f"looking at image {reference}"):
-            try:
-                return _held(self.client.api.inspect_image(reference), self.info().store)
-            except ImageNotFound:
-                return None
+        held = self._look(reference)
+        return self._told(held) if held is not None else None
 
-    def find(self, config_digest: str) -> HeldImage | None:
+    def find(self, config_digest: str, *, diff_ids: Sequence[str] | None = None) -> HeldImage | None:
         """Return the image with this config digest, or None where it is not held."""
         if self.info().store != "containerd":
             held = self.inspect(config_digest)
             return held if held is not None and held.config_digest == config_digest else None
-        with speaking_to(self.client, "listing images"):
-            ids = {summary["Id"] for summary in self.client.api.images()}
-        for image in sorted(ids):
-            held = self.inspect(image)
-            if held is not None and held.config_digest == config_digest:
-                return held
+        for image in self._candidates(config_digest):
+            held = self._look(image)
+            if held is None or (diff_ids and held.diff_ids and held.diff_ids != tuple(diff_ids)):
+                continue
+            if (told := self._told(held)).config_digest == config_digest:
+                return told
         return None
+
+    def _look(self, reference: str) -> HeldImage | None:
+        with speaking_to(self.client, f"looking at image {reference}"):
+            try:
+                said = self.client.api.inspect_image(reference)
+            except ImageNotFound:
+                return None
+        return _held(said, self.info().store)
+
+    def _candidates(self, config_digest: str) -> list[str]:
+        """Every image: first those tagged as we tag ours, then the smallest."""
+        with speaking_to(self.client, "listing images"):
+            images = self.client.api.images()
+        likely = f":{hex_of(config_digest)[:12]}"
+        unlikely = {
+            image["Id"]: not any(tag.endswith(likely) for tag in image["RepoTags"] or ()) for image in images
+        }
+        images.sort(key=lambda image: (unlikely[image["Id"]], image["Size"]))
+        return [image["Id"] for image in images]
+
+    def _told(self, held: HeldImage) -> HeldImage:
+        """Complete what a containerd store says of an image by what it saves, once for each image."""
+        if held.config_digest is not None:
+            return held
+        if held.id not in self._configs:
+            with closing(self.save(held.id)) as archive:
+                self._configs[held.id] = saved_config_digest(archive, held.id)
+        return held.model_copy(update={"config_digest": self._configs[held.id]})
 
     def pull(self, reference: str, *, on_line: OnLine) -> None:
         """Fetch an image, named by digest, from its registry."""
@@ -97,6 +140,8 @@ class DockerEngine:
 
     def build(self, context: Iterator[bytes], *, arguments: Mapping[str, str], on_line: OnLine) -> str:
         """Build from a tar that holds `Dockerfile`, with no network and no cache; return the engine's id."""
+        if self._buildkit:
+            return self._build_by_buildkit(context, arguments, on_line)
         following = Following(on_line)
         bases = [value for value in arguments.values() if is_digest(value)]
         with speaking_to(self.client, "building"), Leftovers(self.client, following, bases) as leftovers:
@@ -110,6 +155,7 @@ class DockerEngine:
                 rm=True,
                 forcerm=True,
                 decode=True,
+                use_config_proxy=False,
             )
             with closing(stream):
                 for item in stream:
@@ -117,7 +163,36 @@ class DockerEngine:
             leftovers.wanted = following.image()
         return leftovers.wanted
 
-    def save(self, image: str) -> Iterator[bytes]:
+    def _build_by_buildkit(
+        self, context: Iterator[bytes], arguments: Mapping[str, str], on_line: OnLine
+    ) -> str:
+        if self.info().store == "podman":
+            raise EngineError(
+                "buildkit-absent", "Podman has no BuildKit", remedy="build without `--builder buildkit`"
+            )
+        held = self._look(arguments["BASE"])
+        named = held is not None and bool(held.tags or held.repo_digests)
+        base, tag = (f"repro/{what}:{uuid.uuid4().hex[:12]}" for what in ("base", "build"))
+        with speaking_to(self.client, "building"), cache_removed(self.client):
+            try:
+                self.client.api.tag(arguments["BASE"], *base.split(":"))
+                build_by_buildkit(
+                    self._address, context, arguments={**arguments, "BASE": base}, on_line=on_line, tag=tag
+                )
+                return with_prefix(self.client.api.inspect_image(tag)["Id"])
+            except BaseException:
+                self._untag(tag)
+                raise
+            finally:
+                if named:  # else the image would go with its only name
+                    self._untag(base)
+
+    def _untag(self, tag: str) -> None:
+        """Remove a tag, and the image if the tag was its only name and nothing else stands on it."""
+        with suppress(DockerException, OSError):
+            self.client.api.remove_image(tag, noprune=True)
+
+    def save(self, image: str) -> Generator[bytes]:
         """Stream a docker-archive of an image."""
         with speaking_to(self.client, "saving the image"):
             yield from self.client.api.get_image(image, chunk_size=CHUNK_BYTES)

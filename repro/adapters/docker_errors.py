@@ -87,6 +87,15 @@ _TABLE: tuple[tuple[str, Make], ...] = (
         ),
     ),
     (
+        r"container-init binary not found",
+        lambda doing, _: EngineError(
+            "init-absent",
+            "the engine has no init to start a container's command under",
+            where=doing,
+            remedy="install the package catatonit, or name another init as init_path in containers.conf",
+        ),
+    ),
+    (
         r"bind source path does not exist|mounts denied",
         lambda doing, said: RunError(
             "mount-absent",

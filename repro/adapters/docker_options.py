@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import uuid
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def _user(rootless: bool) -> str:
     return f"{os.getuid()}:{os.getgid()}"
 
 
+def _podman_ulimits() -> list[Ulimit]:
+    """Our own number of processes: Podman asks for more than some machines allow, and then fails."""
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    return [] if most == resource.RLIM_INFINITY else [Ulimit(name="nproc", soft=most, hard=most)]
+
+
 def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]:
     """Write a job as arguments of the SDK's `containers.create`.
 
@@ -94,6 +101,7 @@ def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]
         ],
         "user": _user(rootless),
         "init": True,
+        "use_config_proxy": False,
         "network_mode": "none",
         "hostname": "repro",
         "extra_hosts": {"repro": "127.0.0.1"},
@@ -114,4 +122,6 @@ def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]
         options |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
     if limits.cpus is not None:
         options["nano_cpus"] = round(limits.cpus * 1e9)
+    if store == "podman":
+        options["ulimits"] += _podman_ulimits()
     return options | _devices(job.accelerator, store)

@@ -36,7 +36,7 @@ def engine_image(engine: Engine, signed: ImageIdentity) -> ImageIdentity | None:
     Raises:
         EngineError: the engine went away.
     """
-    held = engine.find(signed.config_digest)
+    held = engine.find(signed.config_digest, diff_ids=signed.diff_ids)
     if held is None or held.config_digest is None or held.diff_ids is None:
         return None
     return signed.model_copy(

@@ -39,7 +39,7 @@ def held_record(plan: BuildPlan, *, engine: Engine, cache: Cache) -> ImageRecord
         record = ImageRecord.model_validate_json(_record_path(plan, cache).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
-    held = engine.find(record.identity.config_digest)
+    held = engine.find(record.identity.config_digest, diff_ids=record.identity.diff_ids)
     if held is None or held.diff_ids not in (None, record.identity.diff_ids):
         return None
     return record
@@ -47,12 +47,12 @@ def held_record(plan: BuildPlan, *, engine: Engine, cache: Cache) -> ImageRecord
 
 def _base(plan: BuildPlan, engine: Engine, progress: Progress) -> HeldImage:
     """Return the locked base, fetched by digest where the engine has not got it."""
-    held = engine.find(plan.base_config_digest)
+    held = engine.find(plan.base_config_digest, diff_ids=plan.base_diff_ids)
     if held is None and plan.base_manifest_digest is not None:
         name = plan.base_reference.partition("@")[0]
         progress.start(f"fetching {name}")
         engine.pull(f"{_untagged(name)}@{plan.base_manifest_digest}", on_line=progress.line)
-        held = engine.find(plan.base_config_digest)
+        held = engine.find(plan.base_config_digest, diff_ids=plan.base_diff_ids)
     if held is None:
         raise BuildError(
             "base-absent",
@@ -143,7 +143,8 @@ def _normalise(
 def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, progress: Progress) -> None:
     """Give the engine the normalised image, unless it holds it, and make sure that it holds just that."""
     digest = digest_bytes(config)
-    if engine.find(digest) is not None:
+    diff_ids = [layer.diff_id for layer in layers]
+    if engine.find(digest, diff_ids=diff_ids) is not None:
         return
     progress.start("loading", sum(layer.size for layer in layers if layer.chunks is not None))
     tag = f"repro/{plan.name}-{plan.accelerator}:{hex_of(digest)[:12]}"
@@ -155,7 +156,7 @@ def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, p
 
     try:
         loaded = engine.load(counted())
-        if engine.find(digest) is None:
+        if engine.find(digest, diff_ids=diff_ids) is None:
             raise BuildError(
                 "load-differs",
                 f"the engine answered {loaded} where the image is {digest}",
@@ -247,6 +248,7 @@ def build_image(
         plan_digest=plan.digest,
         base_layers=len(plan.base_diff_ids),
         builder=BuilderRecord(
+            builder=engine.builder,
             engine=info.name,
             version=info.version,
             store=info.store,

@@ -94,7 +94,7 @@ def check_image(
         BuildError: `image-absent` or `image-differs`, or the wheels cannot be assembled.
         EngineError: the engine went away.
     """
-    held = engine.find(record.identity.config_digest)
+    held = engine.find(record.identity.config_digest, diff_ids=record.identity.diff_ids)
     if held is None:
         raise BuildError(
             "image-absent",

@@ -82,7 +82,7 @@ def held_stock(plan: BuildPlan, *, engine: Engine, cache: Cache) -> Stock | None
     except (FileNotFoundError, ValidationError):
         return None
     identity = stock.record.identity
-    held = engine.find(identity.config_digest)
+    held = engine.find(identity.config_digest, diff_ids=identity.diff_ids)
     return stock if held is not None and held.diff_ids == identity.diff_ids else None
 
 

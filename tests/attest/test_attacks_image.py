@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ class Shelf:
     def __init__(self, held: HeldImage | None) -> None:
         self.held = held
 
-    def find(self, config_digest: str) -> HeldImage | None:
+    def find(self, config_digest: str, *, diff_ids: Sequence[str] | None = None) -> HeldImage | None:
         return self.held
 
 

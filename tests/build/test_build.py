@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.docker_runtime import DockerRuntime
 from repro.build import build_image, check_image, held_record, make_plan
 from repro.errors import BuildError, EngineError, ReproError
-from repro.image import BuildPlan, EngineInfo, HeldImage, ImageRecord, LayerCheck
+from repro.image import Builder, BuildPlan, EngineInfo, HeldImage, ImageRecord, LayerCheck
 from repro.job import Job
 from repro.lock import BaseLock
 from repro.ports import OnLine
@@ -41,7 +41,7 @@ class Listening:
         self.said.append(text)
 
 
-def _base(held: HeldImage) -> BaseLock:
+def base_lock(held: HeldImage) -> BaseLock:
     assert held.config_digest is not None
     assert held.diff_ids is not None
     return BaseLock(
@@ -98,7 +98,7 @@ def make_world(quiet_engine: DockerEngine, base_image: HeldImage, tmp_path: Path
         folder = tmp_path / "parts"
         folder.mkdir()
         small = Small(Parts(folder), tmp_path / "project", dockerfile=dockerfile)
-        return World(quiet_engine, small, _base(base_image))
+        return World(quiet_engine, small, base_lock(base_image))
 
     yield make
     for image in quiet_engine.client.images.list():
@@ -166,7 +166,7 @@ def test_one_byte_of_source_makes_another_image(make_world: MakeWorld, base_imag
     with pytest.raises(BuildError) as stale:
         world.build(fresh=True)
     assert stale.value.kind == "source-changed"
-    world.plan = make_plan(world.small.lock(_base(base_image)), "cpu")
+    world.plan = make_plan(world.small.lock(base_lock(base_image)), "cpu")
     second = world.build()
     assert second.identity.config_digest != first.identity.config_digest
     assert second.identity.diff_ids[:-1] == first.identity.diff_ids[:-1], "only the last layer differs"
@@ -276,14 +276,18 @@ class Lying(NamedTuple):
 
     real: DockerEngine
 
+    @property
+    def builder(self) -> Builder:
+        return self.real.builder
+
     def info(self) -> EngineInfo:
         return self.real.info()
 
     def inspect(self, reference: str) -> HeldImage | None:
         return self.real.inspect(reference)
 
-    def find(self, config_digest: str) -> HeldImage | None:
-        return self.real.find(config_digest)
+    def find(self, config_digest: str, *, diff_ids: Sequence[str] | None = None) -> HeldImage | None:
+        return self.real.find(config_digest, diff_ids=diff_ids)
 
     def pull(self, reference: str, *, on_line: OnLine) -> None:
         self.real.pull(reference, on_line=on_line)
@@ -352,7 +356,7 @@ def test_another_source_is_grafted_on_and_gives_the_image_of_a_build_from_nothin
     world = make_world(dockerfile=None)
     first = world.build()
     (world.small.root / "train.py").write_text("#!/usr/bin/env python\nprint('another')\n")
-    world.plan = make_plan(world.small.lock(_base(base_image)), "cpu")
+    world.plan = make_plan(world.small.lock(base_lock(base_image)), "cpu")
     said: list[str] = []
     grafted = world.build(on=said.append)
     assert said == ["loading"], "nothing was built"
@@ -368,7 +372,7 @@ def test_nothing_is_grafted_where_a_dockerfile_puts_more_into_the_last_layer(
     world = make_world(dockerfile=SHORT)
     world.build()
     (world.small.root / "train.py").write_text("print('another')\n")
-    world.plan = make_plan(world.small.lock(_base(base_image)), "cpu")
+    world.plan = make_plan(world.small.lock(base_lock(base_image)), "cpu")
     said: list[str] = []
     world.build(on=said.append)
     assert said[0] == "building"
