@@ -17,14 +17,9 @@ from repro.ports import OnLine
 __all__ = ["Following", "Leftovers", "with_prefix"]
 
 _TAIL_LINES = 20
-<<<<<<< HEAD
-_MADE = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
-_APT_GONE = re.compile(r"E: Version '([^']+)' for '([^']+)' was not found")
-_SHORT = len("sha256:") + 12
-=======
 _STEP = re.compile(r"^(\[\d+/\d+\] )?step (\d.*)$", re.IGNORECASE)
 _MADE = re.compile(r"^ ?---?> ([0-9a-f]{11,64})$")
->>>>>>> d871d0d (Build by BuildKit and Podman too, and find images in a containerd store)
+_APT_GONE = re.compile(r"E: Version '([^']+)' for '([^']+)' was not found")
 _SETTLE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.2
 _QUIET_POLLS = 5

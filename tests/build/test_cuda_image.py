@@ -36,6 +36,11 @@ print(json.dumps(answer))
 """
 
 
+def say(line: str) -> None:
+    """The figures of this test: `pytest -s` shows them."""
+    sys.stdout.write(f"{line}\n")
+
+
 class Project:
     """The pilot with the accelerator `cuda` and one rank, on an engine and a cache of its own."""
 
@@ -60,7 +65,7 @@ class Project:
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
             seconds = time.monotonic() - started
-            print(f"repro {' '.join(words)}: {seconds:.0f} s, at most {usage.ru_maxrss / 1024:.0f} MiB")
+            say(f"repro {' '.join(words)}: {seconds:.0f} s, at most {usage.ru_maxrss / 1024:.0f} MiB")
             said.seek(0)
             printed.seek(0)
             text = said.read()
@@ -82,7 +87,7 @@ class Project:
             ),
             timeout_s=900.0,
         )
-        return DockerRuntime(engine).run(job, on_line=print)
+        return DockerRuntime(engine).run(job, on_line=say)
 
 
 @pytest.mark.slow
@@ -101,11 +106,11 @@ def test_a_real_cuda_image_is_locked_built_twice_checked_and_run_on_the_processo
         lock = Lock.parse(json.loads((project.root / "repro.lock").read_bytes()))
         wheels = lock.accelerators["cuda"].packages.files
         vendor = [wheel.name for wheel in wheels if wheel.name.startswith(("nvidia-", "cuda-"))]
-        print(f"{len(wheels)} wheels, {len(vendor)} of NVIDIA's, {sum(w.size for w in wheels) / 1e9:.2f} GB")
+        say(f"{len(wheels)} wheels, {len(vendor)} of NVIDIA's, {sum(w.size for w in wheels) / 1e9:.2f} GB")
         assert len(vendor) > 10
 
         record = ImageRecord.parse(json.loads(project.repro("build", "-a", "cuda", "--json", "--quiet")))
-        print(f"image {record.identity.config_digest}, {record.identity.size / 1e9:.2f} GB")
+        say(f"image {record.identity.config_digest}, {record.identity.size / 1e9:.2f} GB")
         held = own.find(record.identity.config_digest)
         assert held is not None
         assert held.diff_ids == record.identity.diff_ids
@@ -113,10 +118,15 @@ def test_a_real_cuda_image_is_locked_built_twice_checked_and_run_on_the_processo
         answer = json.loads(project.run(own, record.identity.config_digest, "python", "-c", PROBE).tail[-1])
         assert (answer["torch"].partition("+")[0], answer["hip"], answer["sum"]) == ("2.14.1", None, 3.0)
         assert int(answer["cuda"].partition(".")[0]) >= 12
-        trained = project.run(
-            own, record.identity.config_digest, *["torchrun", "--standalone", "--nproc-per-node=1", "train.py"],
-            "--config", "configs/pilot.yaml",
-        )  # fmt: skip
+        words = (
+            "torchrun",
+            "--standalone",
+            "--nproc-per-node=1",
+            "train.py",
+            "--config",
+            "configs/pilot.yaml",
+        )
+        trained = project.run(own, record.identity.config_digest, *words)
         assert (trained.exit_code, trained.ended) == (0, "exited")
         assert any((project.root / "out").rglob("*")), "it trained, and saved its checkpoint"
         if not answer["available"]:
