@@ -14,7 +14,7 @@ from repro.image import ImageRecord
 from repro.lock import ArtifactLock, FileLock, Lock
 from repro.manifest import CalibrationRecord, InputRecord, Manifest, ToolRecord
 from repro.ports import Clock
-from repro.run import PilotRun
+from repro.run import PilotRun, job_limits
 from repro.spec import Spec
 from repro.verdict import Verdict
 
@@ -54,6 +54,21 @@ def _inputs(lock: Lock, accelerator: str) -> tuple[InputRecord, ...]:
         *(_input("model", artifact) for artifact in lock.models),
         *(_input("dataset", artifact) for artifact in lock.datasets),
     )
+
+
+def _limits(spec: Spec) -> dict[str, int | None]:
+    """What the jobs were given, by the names of `repro.yaml`."""
+    given = job_limits(spec)
+    return {
+        "memory": given.memory_bytes,
+        "cpus": spec.limits.cpus,
+        "shm": given.shm_bytes,
+        "tmp": given.tmp_bytes,
+        "processes": given.pids,
+        "open_files": given.open_files,
+        "locked_memory": given.locked_bytes,
+        "stack": given.stack_bytes,
+    }
 
 
 def capture(
@@ -103,7 +118,7 @@ def capture(
         "seed": spec.seed,
         "determinism": spec.determinism,
         "environment": run.environment,
-        "limits": spec.limits.tree(),
+        "limits": _limits(spec),
         "host": host.tree(),
         "phases": [phase.tree() for phase in run.phases],
         "checkpoint": run.checkpoint.tree() if run.checkpoint else None,

@@ -289,6 +289,10 @@ class HostFacts(Noun):
         """Return the physical devices of one vendor."""
         return tuple(device for device in self.devices if device.vendor == vendor)
 
+    def count_of(self, vendor: Vendor) -> int:
+        """Return how many devices of one vendor programs see: parts of a divided device count each."""
+        return sum(len(device.partitions) or 1 for device in self.devices_of(vendor))
+
     def why_none(self, vendor: Vendor) -> NoAnswer | None:
         """Return the most telling reason for having no device of a vendor, or None."""
         if self.devices_of(vendor):

@@ -117,6 +117,8 @@ class EngineInfo(Noun):
     """Runtime of containers that ask for none, such as `runc`."""
     runtimes: tuple[str, ...] = ()
     """Every runtime the engine knows; `nvidia` is one where NVIDIA's toolkit is set up."""
+    cdi_folders: tuple[str, ...] = ()
+    """Where the engine reads which devices it may hand out by their CDI names; empty where it takes none."""
 
 
 class HeldImage(Noun):

@@ -20,7 +20,11 @@ class Limits(Noun):
     shm_bytes: int = 1 << 30
     tmp_bytes: int = 1 << 30
     pids: int = 1024
+    """Processes and threads together."""
     open_files: int = 4096
+    locked_bytes: int | None = None
+    """Memory a process may keep from being paged out; -1 is no limit."""
+    stack_bytes: int | None = None
 
 
 class Mount(Noun):

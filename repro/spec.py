@@ -6,7 +6,15 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from repro.digest import Digest, digest_json
 from repro.noun import Noun
@@ -49,6 +57,10 @@ def parse_bytes(value: Any) -> int:
     return int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
 
 
+def _parse_lockable(value: Any) -> int:
+    return -1 if value in ("unlimited", -1) else parse_bytes(value)
+
+
 def _relative(path: Any) -> Any:
     if not isinstance(path, str):
         return path
@@ -68,6 +80,7 @@ _WORD = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}
 
 Seconds = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema(_NUMBER_OR_TEXT)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), WithJsonSchema(_NUMBER_OR_TEXT)]
+Lockable = Annotated[int, BeforeValidator(_parse_lockable), WithJsonSchema(_NUMBER_OR_TEXT)]
 RelativePath = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_relative)]
 Word = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_text), WithJsonSchema(_WORD)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$")]
@@ -189,6 +202,21 @@ class LimitsSpec(Noun):
     cpus: int | None = Field(default=None, ge=1)
     shm: Bytes = 1 << 30
     tmp: Bytes = 1 << 30
+    processes: int | None = Field(default=None, ge=16)
+    """Processes and threads together; 1024 unless said otherwise."""
+    open_files: int | None = Field(default=None, ge=64)
+    """Of each process; 4096 unless said otherwise."""
+    locked_memory: Lockable | None = None
+    """Memory a process may keep from being paged out, in bytes; -1 is no limit, written `unlimited`."""
+    stack: Bytes | None = None
+    """Of each process."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, int | None]:
+        """Leave out later members that are not set: specs from before them keep their meaning's digest."""
+        tree: dict[str, int | None] = write(self)
+        first = ("memory", "cpus", "shm", "tmp")
+        return {name: value for name, value in tree.items() if name in first or value is not None}
 
 
 class Spec(Noun):

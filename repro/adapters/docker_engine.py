@@ -253,6 +253,7 @@ def _describe(version: Mapping[str, Any], info: Mapping[str, Any], host: str) ->
         driver=info.get("Driver"),
         runtime=info.get("DefaultRuntime"),
         runtimes=tuple(sorted(info.get("Runtimes") or ())),
+        cdi_folders=tuple(info.get("CDISpecDirs") or ()),
     )
 
 

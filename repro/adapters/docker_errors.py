@@ -51,6 +51,15 @@ _TABLE: tuple[tuple[str, Make], ...] = (
         ),
     ),
     (
+        r"unresolvable CDI devices|CDI device injection failed",
+        lambda doing, _: EngineError(
+            "gpu-toolkit-absent",
+            "the engine knows no NVIDIA GPU by its CDI name",
+            where=doing,
+            remedy="describe the GPUs with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
+        ),
+    ),
+    (
         r"nvidia-container-cli|libnvidia-ml\.so|driver not loaded|no adapters found",
         lambda doing, _: HostError(
             "gpu-driver-absent",
@@ -69,7 +78,7 @@ _TABLE: tuple[tuple[str, Make], ...] = (
         ),
     ),
     (
-        r"error gathering device information|no such device",
+        r"error gathering device information|container create: stat /dev/|no such device",
         lambda doing, said: HostError(
             "device-absent",
             f"the engine's machine lacks a device: {_device(said)}",
@@ -84,6 +93,15 @@ _TABLE: tuple[tuple[str, Make], ...] = (
             "the image does not know a group by its name",
             where=doing,
             remedy="give groups by number",
+        ),
+    ),
+    (
+        r"error setting rlimit|minimum memory limit|range of cpus|unable to set memory limit",
+        lambda doing, said: EngineError(
+            "limit-refused",
+            f"the engine's machine does not allow a limit that repro.yaml asks for: {_limit(said)}",
+            where=doing,
+            remedy="change it under limits in repro.yaml, or raise what that machine allows",
         ),
     ),
     (
@@ -146,8 +164,18 @@ _TABLE: tuple[tuple[str, Make], ...] = (
 
 
 def _device(said: str) -> str:
-    found = re.search(r'custom device "([^"]+)"', said)
-    return found[1] if found else "the accelerator's"
+    found = re.search(r'custom device "([^"]+)"|stat (/dev/[^:\s]+)', said)
+    return found[1] or found[2] if found else "the accelerator's"
+
+
+_RLIMITS = {"3": "stack", "6": "processes", "7": "open_files", "8": "locked_memory"}
+"""Numbers of the limits of a process in Linux, as engines say them: our names."""
+
+
+def _limit(said: str) -> str:
+    if found := re.search(r"rlimit type (\d+)", said):
+        return _RLIMITS.get(found[1], f"number {found[1]}")
+    return "cpus" if "cpus" in said.lower() else "memory"
 
 
 def _mount(said: str) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from docker.types import DeviceRequest, Mount, Ulimit
 
 from repro.errors import EngineError, HostError
-from repro.job import Job
+from repro.image import EngineInfo
+from repro.job import Job, Limits
 
 __all__ = ["OWNER", "USER", "container_options", "owner"]
 
@@ -23,6 +24,9 @@ USER = 1000
 
 
 _DEV = Path("/dev")
+_ALL_NVIDIA = "nvidia.com/gpu=all"
+_PODMAN_WITH_CDI = 5
+"""Earlier ones start the container without the device, and say nothing."""
 
 
 def owner() -> str | None:
@@ -35,20 +39,35 @@ def owner() -> str | None:
     return f"{boot}/{space}/{os.getpid()}"
 
 
-def _devices(accelerator: str, store: str) -> dict[str, Any]:
+def _nvidia(engine: EngineInfo) -> DeviceRequest:
+    """Every NVIDIA GPU: by its CDI name where only that is set up, else as `--gpus all` asks.
+
+    Raises:
+        EngineError: `gpu-unsupported`.
+    """
+    by_name = DeviceRequest(driver="cdi", device_ids=[_ALL_NVIDIA])
+    if engine.store == "podman":
+        if int(engine.version.partition(".")[0]) < _PODMAN_WITH_CDI:
+            raise EngineError(
+                "gpu-unsupported",
+                f"Podman {engine.version} ignores requests for NVIDIA GPUs without a word",
+                remedy=f"use Docker, or Podman from {_PODMAN_WITH_CDI} on, with NVIDIA's container toolkit",
+            )
+        return by_name
+    named = any(list(Path(folder).glob("*nvidia*")) for folder in engine.cdi_folders)
+    if named and "nvidia" not in engine.runtimes:
+        return by_name
+    return DeviceRequest(count=-1, capabilities=[["gpu"]])
+
+
+def _devices(accelerator: str, engine: EngineInfo) -> dict[str, Any]:
     """Flags that hand the accelerator in.
 
     Raises:
         EngineError: `gpu-unsupported`; HostError: `device-absent`.
     """
     if accelerator == "cuda":
-        if store == "podman":
-            raise EngineError(
-                "gpu-unsupported",
-                "Podman's Docker interface ignores requests for NVIDIA GPUs without a word",
-                remedy="use Docker with the NVIDIA Container Toolkit",
-            )
-        return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
+        return {"device_requests": [_nvidia(engine)]}
     if accelerator == "rocm":
         nodes = [_DEV / "kfd", *sorted((_DEV / "dri").glob("renderD*"))]
         if not (nodes[0].exists() and len(nodes) > 1):
@@ -75,19 +94,24 @@ def _user(rootless: bool) -> str:
     return f"{os.getuid()}:{os.getgid()}"
 
 
-def _podman_ulimits() -> list[Ulimit]:
-    """Our own number of processes: Podman asks for more than some machines allow, and then fails."""
-    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
-    return [] if most == resource.RLIM_INFINITY else [Ulimit(name="nproc", soft=most, hard=most)]
+def _ulimits(limits: Limits, store: str) -> list[Ulimit]:
+    """Limits of each process, soft and hard alike."""
+    wanted = {"nofile": limits.open_files, "core": 0}
+    wanted |= {"memlock": limits.locked_bytes} if limits.locked_bytes is not None else {}
+    wanted |= {"stack": limits.stack_bytes} if limits.stack_bytes is not None else {}
+    if store == "podman":
+        # By itself it asks for more processes than some machines allow, and then fails.
+        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+        wanted |= {} if most == resource.RLIM_INFINITY else {"nproc": most}
+    return [Ulimit(name=name, soft=most, hard=most) for name, most in wanted.items()]
 
 
-def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]:
+def container_options(job: Job, engine: EngineInfo) -> dict[str, Any]:
     """Write a job as arguments of the SDK's `containers.create`.
 
     Args:
         job: what to run; its image is not looked at.
-        store: of `EngineInfo`.
-        rootless: whether the engine maps its root to us.
+        engine: where it is to run.
     """
     limits = job.limits
     options: dict[str, Any] = {
@@ -99,7 +123,7 @@ def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]
             Mount(mount.target, mount.source, type="bind", read_only=not mount.writable)
             for mount in job.mounts
         ],
-        "user": _user(rootless),
+        "user": _user(engine.rootless),
         "init": True,
         "use_config_proxy": False,
         "network_mode": "none",
@@ -111,10 +135,7 @@ def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "pids_limit": limits.pids,
-        "ulimits": [
-            Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
-            Ulimit(name="core", soft=0, hard=0),
-        ],
+        "ulimits": _ulimits(limits, engine.store),
         "labels": {OWNER: owner() or "unknown"},
         "name": f"repro-{uuid.uuid4().hex[:12]}",
     }
@@ -122,6 +143,4 @@ def container_options(job: Job, *, store: str, rootless: bool) -> dict[str, Any]
         options |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
     if limits.cpus is not None:
         options["nano_cpus"] = round(limits.cpus * 1e9)
-    if store == "podman":
-        options["ulimits"] += _podman_ulimits()
-    return options | _devices(job.accelerator, store)
+    return options | _devices(job.accelerator, engine)

@@ -69,7 +69,8 @@ class DockerRuntime:
         """Run to the end. The container is gone when this returns or raises.
 
         Raises:
-            EngineError: `image-absent`, `engine-gone`, `disk-full`, `gpu-toolkit-absent`, `gpu-unsupported`.
+            EngineError: `image-absent`, `engine-gone`, `disk-full`, `gpu-toolkit-absent`, `gpu-unsupported`,
+                `group-absent`, `init-absent` or `limit-refused`.
             HostError: `device-absent` or `gpu-driver-absent`.
             RunError: `mount-absent`.
         """
@@ -83,7 +84,7 @@ class DockerRuntime:
                 where=job.image,
                 remedy="build it with `repro build`",
             )
-        options = container_options(job, store=info.store, rootless=info.rootless)
+        options = container_options(job, info)
         if not info.rootless:
             _open_to_user(job.mounts)
         with sigterm_interrupts():

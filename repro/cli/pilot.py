@@ -11,6 +11,7 @@ from repro.adapters.clock import SystemClock
 from repro.adapters.tracefiles import open_trace
 from repro.cli.console import Console
 from repro.cli.flow import Ready
+from repro.cli.machine import accelerators_here
 from repro.cli.project import file_cache
 from repro.compare.proof import prove
 from repro.manifest import PhaseRecord
@@ -21,6 +22,7 @@ from repro.run import (
     open_checkpoint,
     pilot_environment,
     require_artifacts,
+    require_one_process_each,
     run_bare,
     run_full,
     run_pilot,
@@ -56,10 +58,12 @@ def record_pilot(ready: Ready, folder: Path, console: Console, *, calibration_ru
     """Look at the bytes of a ready project's inputs, run every phase, and open the checkpoint.
 
     Raises:
-        RunError: an input differs from the lock, or the pilot failed.
+        RunError: an input differs from the lock, the pilot starts more or fewer processes than there are
+            accelerators, or it failed.
         EngineError: the engine went away.
     """
     require_artifacts(ready.project.lock, ready.project.artifacts)
+    _require_processes(ready)
     run = run_pilot(
         ready.project,
         folder,
@@ -112,3 +116,12 @@ def _trial(ready: Ready, folder: Path, console: Console, name: str) -> PhaseReco
         clock=SystemClock(),
         on_line=lambda line: console.advance(0, note=line),
     )
+
+
+def _require_processes(ready: Ready) -> None:
+    project = ready.project
+    pilot, accelerator = project.spec.pilot, project.accelerator
+    devices = accelerators_here(accelerator, ready.engine)
+    environment = pilot_environment(project.spec, accelerator)
+    for command in filter(None, (pilot.command, pilot.resume)):
+        require_one_process_each(command, accelerator, devices, environment)

@@ -6,8 +6,9 @@ into `trace/<phase>/rank-<n>.jsonl`.
 """
 
 from repro.run.calibrate import FEWEST
-from repro.run.phase import RECORDER, TRACE, WORKSPACE
+from repro.run.phase import RECORDER, TRACE, WORKSPACE, job_limits
 from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, run_pilot
+from repro.run.processes import require_one_process_each
 from repro.run.project import Project, require_artifacts
 from repro.run.saved import open_checkpoint
 from repro.run.trial import files_written, run_bare, run_full, run_probe
@@ -21,9 +22,11 @@ __all__ = [
     "PilotRun",
     "Project",
     "files_written",
+    "job_limits",
     "open_checkpoint",
     "pilot_environment",
     "require_artifacts",
+    "require_one_process_each",
     "run_bare",
     "run_command",
     "run_full",

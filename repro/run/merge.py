@@ -19,7 +19,13 @@ __all__ = ["merge"]
 
 
 def merge(
-    folder: Path, phase: str, nonce: str, *, command: Sequence[str] = (), only_end: bool = False
+    folder: Path,
+    phase: str,
+    nonce: str,
+    *,
+    command: Sequence[str] = (),
+    only_end: bool = False,
+    accelerator: str = "cpu",
 ) -> tuple[tuple[FileLock, ...], int, int]:
     """Keep the file of each rank that took steps, below `raw/<phase>`, as `trace/<phase>/rank-<n>.jsonl`.
 
@@ -29,13 +35,14 @@ def merge(
         nonce: comes back in the head of every process of this run.
         command: what ran, to say why no process was recorded.
         only_end: whether nothing but the end was recorded; no step is counted then.
+        accelerator: what every rank must have trained on.
 
     Returns:
         the files with paths relative to `folder`, the steps of each rank, the world size.
 
     Raises:
-        RunError: `recorder-absent`, `recorder-changed`, `steps-absent`, `trace-ambiguous`, `ranks-missing`
-            or `ranks-disagree`.
+        RunError: `recorder-absent`, `recorder-changed`, `steps-absent`, `accelerator-unused`,
+            `trace-ambiguous`, `ranks-missing` or `ranks-disagree`.
     """
     raw, target = folder / "raw" / phase, folder / "trace" / phase
     heads = 0
@@ -51,6 +58,14 @@ def merge(
                 "the recorder's own files changed while the pilot ran",
                 where=path.name,
                 remedy="run again, with an installation of repro that nobody is changing",
+            )
+        if accelerator != "cpu" and not head.get("devices"):
+            raise RunError(
+                "accelerator-unused",
+                f"rank {head['rank']} took its first step without a device: it trained on the processor",
+                where=path.name,
+                remedy="let the pilot stop where torch.cuda.is_available() is false; "
+                "`repro run -- python -c 'import torch; torch.ones(1).cuda()'` says why it is",
             )
         if (rank := int(head["rank"])) in ranks:
             raise RunError(

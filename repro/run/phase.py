@@ -9,14 +9,15 @@ from pathlib import Path
 
 from repro import recorder
 from repro.errors import RunError
-from repro.job import Job, JobResult, Limits, Mount
+from repro.job import Job, Limits, Mount
 from repro.manifest import PhaseRecord
 from repro.ports import Clock, OnLine, Runtime
+from repro.run.ending import require_success
 from repro.run.merge import merge
 from repro.run.project import Project
 from repro.spec import Spec
 
-__all__ = ["RECORDER", "TRACE", "WORKSPACE", "Phase", "limits_of"]
+__all__ = ["RECORDER", "TRACE", "WORKSPACE", "Phase", "job_limits"]
 
 WORKSPACE = "/workspace"
 """Working folder of the pilot; its source lies here."""
@@ -46,10 +47,20 @@ def _mounts(project: Project, scratch: Path, outputs: Path) -> list[Mount]:
     return mounts
 
 
-def limits_of(spec: Spec) -> Limits:
-    """Return what a job of the project may use."""
-    limits = spec.limits
-    return Limits(memory_bytes=limits.memory, cpus=limits.cpus, shm_bytes=limits.shm, tmp_bytes=limits.tmp)
+def job_limits(spec: Spec) -> Limits:
+    """Return what each job of the pilot may use: what is written, and our own choice for the rest."""
+    written = spec.limits
+    ours = Limits()
+    return Limits(
+        memory_bytes=written.memory,
+        cpus=written.cpus,
+        shm_bytes=written.shm,
+        tmp_bytes=written.tmp,
+        pids=written.processes or ours.pids,
+        open_files=written.open_files or ours.open_files,
+        locked_bytes=written.locked_memory,
+        stack_bytes=written.stack,
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,7 +101,7 @@ class Phase:
             workdir=WORKSPACE,
             image=self.project.image,
             mounts=tuple(_mounts(self.project, scratch, self.outputs)),
-            limits=limits_of(spec),
+            limits=job_limits(spec),
             timeout_s=float(spec.pilot.timeout),
             accelerator=self.project.accelerator,  # type: ignore[arg-type]
         )
@@ -102,9 +113,16 @@ class Phase:
         nonce = secrets.token_hex(8)
         started = clock.now()
         result = runtime.run(self.job(environment, nonce), on_line=on_line)
-        _require_success(self.name, result)
+        require_success(self.name, result)
         only_end = self.settings.get("REPRO_RECORD") == "end"
-        files, steps, world = merge(self.folder, self.name, nonce, command=self.command, only_end=only_end)
+        files, steps, world = merge(
+            self.folder,
+            self.name,
+            nonce,
+            command=self.command,
+            only_end=only_end,
+            accelerator=self.project.accelerator,
+        )
         if not only_end:
             _require_steps(self.name, steps, self._expected_steps())
         return PhaseRecord(
@@ -123,32 +141,6 @@ class Phase:
 
     def _expected_steps(self) -> int:
         return (self.stop_after or self.project.spec.pilot.steps) - self.first_step
-
-
-def _require_success(phase: str, result: JobResult) -> None:
-    tail = "\n  ".join(result.tail)
-    said = f"; its last lines were:\n  {tail}" if tail else ""
-    if result.ended == "timeout":
-        raise RunError(
-            "pilot-timeout",
-            f"the pilot was stopped after {result.seconds:.0f} s, with all its processes{said}",
-            where=f"phase {phase}",
-            remedy="raise pilot.timeout in repro.yaml, or find out what the pilot waits for",
-        )
-    if result.ended == "oom":
-        raise RunError(
-            "pilot-out-of-memory",
-            f"the pilot ran out of memory{said}",
-            where=f"phase {phase}",
-            remedy="raise limits.memory in repro.yaml, or make the micro-batch smaller",
-        )
-    if result.exit_code != 0:
-        raise RunError(
-            "pilot-failed",
-            f"the pilot exited with {result.exit_code}{said}",
-            where=f"phase {phase}",
-            remedy="mend the pilot; `repro run -- COMMAND` runs any command in the same image",
-        )
 
 
 def _require_steps(phase: str, steps: int, expected: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from repro import recorder
 from repro.job import Job, Mount
 from repro.ports import OnLine, Runtime
-from repro.run.phase import RECORDER, TRACE, WORKSPACE, limits_of
+from repro.run.phase import RECORDER, TRACE, WORKSPACE, job_limits
 from repro.run.pilot import PilotRun
 from repro.run.project import Project
 from repro.saved import PARTS, OpenedFile, SavedPart, SavedState
@@ -151,7 +151,7 @@ def _job(project: Project, checkpoint: Path, scratch: Path) -> Job:
             Mount(source=str(checkpoint), target=inside),
             Mount(source=str(scratch), target=TRACE, writable=True),
         ),
-        limits=limits_of(project.spec),
+        limits=job_limits(project.spec),
         timeout_s=_TIMEOUT_S,
     )
 

@@ -7,15 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.types import DeviceRequest
 
 from repro.adapters.docker_engine import DockerEngine
+from repro.adapters.docker_errors import speaking_to
 from repro.adapters.docker_options import OWNER, owner
 from repro.adapters.docker_runtime import DockerRuntime
-from repro.errors import EngineError, HostError, RunError
+from repro.errors import EngineError, HostError, ReproError, RunError
 from repro.image import HeldImage
 from repro.job import Job, JobResult, Limits, Mount
+from repro.run.ending import require_success
 
 pytestmark = pytest.mark.engine
 
@@ -135,6 +139,7 @@ def test_out_of_memory_has_its_own_name(runner: Runner) -> None:
         (["/etc/passwd"], 126),
         (["python3", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"], 139),
         (["sh", "-c", "kill -9 $$"], 137),
+        (["sh", "-c", "kill -TERM $$"], 143),
     ],
 )
 def test_exit_codes_say_what_happened(runner: Runner, argv: list[str], code: int) -> None:
@@ -143,6 +148,98 @@ def test_exit_codes_say_what_happened(runner: Runner, argv: list[str], code: int
     if code < 128:
         assert argv[0] in result.tail[-1]
         assert "tini" not in result.tail[-1]
+
+
+def test_limits_hold(runner: Runner) -> None:
+    script = """
+import os, pathlib, resource
+for name in ("NOFILE", "CORE", "STACK"):
+    print(name, *resource.getrlimit(getattr(resource, f"RLIMIT_{name}")))
+for place in ("/dev/shm", "/tmp"):
+    room = os.statvfs(place)
+    print(place, room.f_blocks * room.f_frsize)
+quotas = [pathlib.Path("/sys/fs/cgroup", name) for name in ("cpu/cpu.cfs_quota_us", "cpu.max")]
+print(*[path.read_text().split()[0] for path in quotas if path.exists()])
+"""
+    limits = Limits(
+        cpus=0.5,
+        shm_bytes=1 << 20,
+        tmp_bytes=2 << 20,
+        open_files=99,
+        stack_bytes=1 << 20,
+        memory_bytes=1 << 28,
+    )
+    assert runner.run("python3", "-c", script, limits=limits).exit_code == 0
+    assert runner.lines == [
+        "NOFILE 99 99",
+        "CORE 0 0",
+        f"STACK {1 << 20} {1 << 20}",
+        f"/dev/shm {1 << 20}",
+        f"/tmp {2 << 20}",
+        "50000",
+    ]
+    many = "import threading\nfor _ in range(99): threading.Thread(target=input).start()"
+    assert runner.run("python3", "-c", many, limits=Limits(pids=16)).exit_code != 0
+    assert any("can't start new thread" in line for line in runner.lines)
+
+
+def test_too_little_shared_memory_is_a_signal_of_its_own(runner: Runner) -> None:
+    script = """
+import mmap, os
+file = os.open("/dev/shm/x", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 4 << 20)
+mmap.mmap(file, 4 << 20).write(bytes(4 << 20))
+"""
+    result = runner.run("python3", "-c", script, limits=Limits(shm_bytes=1 << 20))
+    assert (result.exit_code, result.ended) == (128 + signal.SIGBUS, "exited")
+    with pytest.raises(RunError) as named:
+        require_success("full", result)
+    assert named.value.kind == "pilot-out-of-shared-memory"
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (Limits(open_files=1 << 30), "open_files"),
+        (Limits(memory_bytes=1000), "memory"),
+        (Limits(cpus=5000.0), "cpus"),
+    ],
+)
+def test_a_limit_beyond_the_machine_is_named(runner: Runner, limits: Limits, named: str) -> None:
+    with pytest.raises(EngineError) as refused:
+        runner.run("true", limits=limits)
+    assert refused.value.kind == "limit-refused"
+    assert refused.value.message.endswith(f"asks for: {named}")
+    assert runner.ours() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        (
+            {"device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=99"])]},
+            "gpu-toolkit-absent",
+        ),
+        ({"device_requests": [DeviceRequest(driver="none", capabilities=[["gpu"]])]}, "gpu-toolkit-absent"),
+        ({"runtime": "no-such-runtime"}, "gpu-toolkit-absent"),
+        ({"devices": ["/dev/no-kfd:/dev/kfd:rwm"]}, "device-absent"),
+        ({"group_add": ["no-such-group"]}, "group-absent"),
+    ],
+)
+def test_what_the_engine_really_says_without_a_device_is_known(
+    runner: Runner, asked: dict[str, Any], kind: str
+) -> None:
+    client = runner.engine.client
+    made = None
+    try:
+        with pytest.raises(ReproError) as named, speaking_to(client, "starting the container"):  # noqa: PT012
+            made = client.containers.create(runner.image.id, ["true"], network_mode="none", **asked)
+            made.start()
+    finally:
+        if made is not None:
+            made.remove(force=True)
+    assert named.value.kind == kind
+    assert named.value.remedy
 
 
 def test_absent_things_have_names(runner: Runner, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from repro.adapters.docker_errors import known, speaking_to
 from repro.adapters.docker_options import container_options
 from repro.adapters.lines import Lines
 from repro.errors import BuildError, EngineError, HostError, NetworkError, ReproError, RunError
+from repro.image import EngineInfo
 from repro.job import Job, Limits, Mount
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
@@ -38,6 +40,20 @@ SAID: list[tuple[str, type[ReproError], str]] = [
         HostError,
         "device-absent",
     ),
+    (
+        "setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+        EngineError,
+        "gpu-toolkit-absent",
+    ),
+    ("container create: stat /dev/kfd: no such file or directory", HostError, "device-absent"),
+    (
+        "runc create failed: error setting rlimit type 7: operation not permitted",
+        EngineError,
+        "limit-refused",
+    ),
+    ("Minimum memory limit allowed is 6MB", EngineError, "limit-refused"),
+    ("Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs", EngineError, "limit-refused"),
+    ("container-init binary not found on the host: stat /usr/libexec/x", EngineError, "init-absent"),
     ("Unable to find group render: no matching entries in group file", EngineError, "group-absent"),
     (
         'invalid mount config for type "bind": bind source path does not exist: /data/x',
@@ -136,7 +152,17 @@ def test_our_own_errors_pass() -> None:
     assert passed.value.kind == "own"
 
 
-def _options(store: str = "graphdriver", rootless: bool = False, **members: Any) -> dict[str, Any]:
+def _engine(store: str, **members: Any) -> EngineInfo:
+    named: dict[str, Any] = {"version": "20.10.24", "rootless": False, **members}
+    return EngineInfo(name="docker", store=store, host="unix:///x", data_root=None, **named)  # type: ignore[arg-type]
+
+
+def _options(
+    store: str = "graphdriver",
+    rootless: bool = False,
+    engine: dict[str, Any] | None = None,
+    **members: Any,
+) -> dict[str, Any]:
     job = Job(
         argv=("python", "train.py"),
         environment={"A": "1"},
@@ -146,7 +172,7 @@ def _options(store: str = "graphdriver", rootless: bool = False, **members: Any)
         timeout_s=1.0,
         **members,
     )
-    return container_options(job, store=store, rootless=rootless)
+    return container_options(job, _engine(store, rootless=rootless, **(engine or {})))
 
 
 def test_a_container_is_closed_by_default() -> None:
@@ -164,6 +190,20 @@ def test_a_container_is_closed_by_default() -> None:
     ]
     assert not {"privileged", "devices", "device_requests", "group_add"} & options.keys()
     assert "mem_limit" not in _options()
+    assert options["use_config_proxy"] is False
+
+
+def test_limits_of_processes_are_those_asked_for() -> None:
+    def ulimits(store: str = "graphdriver", **limits: Any) -> dict[str, tuple[int, int]]:
+        found = _options(store, limits=Limits(**limits))["ulimits"]
+        return {limit["Name"]: (limit["Soft"], limit["Hard"]) for limit in found}
+
+    assert ulimits() == {"nofile": (4096, 4096), "core": (0, 0)}
+    asked = ulimits(open_files=99, locked_bytes=-1, stack_bytes=1 << 20)
+    assert asked == {"nofile": (99, 99), "core": (0, 0), "memlock": (-1, -1), "stack": (1 << 20, 1 << 20)}
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    assert ulimits("podman").get("nproc") == (None if most == resource.RLIM_INFINITY else (most, most))
+    assert _options(limits=Limits(pids=99))["pids_limit"] == 99
 
 
 def test_nobody_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +219,23 @@ def test_nvidia_gpus_are_asked_for_and_refused_where_nobody_would_notice() -> No
     (request,) = _options(accelerator="cuda")["device_requests"]
     assert (request["Count"], request["Capabilities"]) == (-1, [["gpu"]])
     with pytest.raises(EngineError) as refused:
-        _options(accelerator="cuda", store="podman")
+        _options(accelerator="cuda", store="podman", engine={"version": "4.3.1"})
     assert refused.value.kind == "gpu-unsupported"
+
+
+def test_nvidia_gpus_are_asked_for_by_name_where_only_names_are_set_up(tmp_path: Path) -> None:
+    def asked(store: str = "graphdriver", **engine: Any) -> list[str] | None:
+        (request,) = _options(accelerator="cuda", store=store, engine=engine)["device_requests"]
+        names: list[str] | None = request["DeviceIDs"]
+        assert bool(names) == (request["Driver"] == "cdi")
+        return names
+
+    folders = (str(tmp_path), "/no/such/folder")
+    assert not asked(cdi_folders=folders)
+    (tmp_path / "nvidia.yaml").touch()
+    assert asked(cdi_folders=folders) == ["nvidia.com/gpu=all"]
+    assert not asked(cdi_folders=folders, runtimes=("nvidia", "runc"))
+    assert asked(store="podman", version="5.4.2") == ["nvidia.com/gpu=all"]
 
 
 def test_amd_gpus_are_handed_in_by_node_and_group_number(

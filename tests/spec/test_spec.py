@@ -129,3 +129,19 @@ def test_nothing_else_is_a_duration(value: Any) -> None:
         return
     with pytest.raises(ValueError, match="duration"):
         parse_duration(value)
+
+
+def test_limits_are_read_and_those_that_came_later_count_only_where_they_are_set() -> None:
+    plain = parse(TEXT)
+    assert plain.limits.tree() == {"memory": None, "cpus": None, "shm": 1 << 30, "tmp": 1 << 30}
+    text = (
+        TEXT
+        + "limits: {memory: 8g, open_files: 65536, processes: 4096, locked_memory: unlimited, stack: 64m}\n"
+    )
+    limits = parse(text).limits
+    assert (limits.memory, limits.open_files, limits.processes) == (8 << 30, 65536, 4096)
+    assert (limits.locked_memory, limits.stack) == (-1, 64 << 20)
+    assert parse(text).meaning() != plain.meaning()
+    assert Spec.parse(parse(text).tree()) == parse(text)
+    said = flaws(TEXT + "limits: {open_files: 0, locked_memory: everything}\n")
+    assert len(said) == 2
