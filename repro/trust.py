@@ -146,6 +146,8 @@ class TrustPolicy(Wire):
     min_sequence: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     """Lowest run number believed, by project: older runs are roll-backs."""
     revoked_payloads: tuple[DigestStr, ...] = ()
+    future_times: Literal["warn", "refuse"] = "warn"
+    """What to do about a run that is said to be made in the future."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TrustPolicy:

@@ -36,8 +36,15 @@ def check_roll_back(agreed: Agreed, policy: TrustPolicy, demands: Demands) -> st
     return f"{said}, {floor} or later is believed"
 
 
-def check_time(agreed: Agreed, now: datetime, max_age: timedelta | None) -> str:
-    """Read the time the signer wrote, which may not be in the future, and say how keys were judged.
+def check_time(
+    agreed: Agreed, policy: TrustPolicy, now: datetime, max_age: timedelta | None
+) -> tuple[str, list[str]]:
+    """Read the time the signer wrote, and say how keys were judged.
+
+    That time is a claim: in the future it gives a warning, unless the policy refuses it.
+
+    Returns:
+        what was found, and warnings.
 
     Raises:
         TrustError: kind `E_TIME`.
@@ -48,12 +55,15 @@ def check_time(agreed: Agreed, now: datetime, max_age: timedelta | None) -> str:
         moment = parse_moment(created)
     except ValueError as error:
         raise TrustError("E_TIME", f"createdAt is {created!a}: {error}") from None
+    warnings = []
     if moment > now + CLOCK_SKEW:
-        raise TrustError("E_TIME", f"createdAt {created} is in the future")
+        if policy.future_times == "refuse":
+            raise TrustError("E_TIME", f"createdAt {created} is in the future, which the policy refuses")
+        warnings.append(f"signed-in-the-future: the run is said to be made at {created}")
     times = sorted({signature.time or "" for signature in agreed.signatures})
     if max_age is not None:
         _check_age(times, now, max_age)
-    return f"signers say {created}; keys judged by {', '.join(times)}"
+    return f"signers say {created}; keys judged by {', '.join(times)}", warnings
 
 
 def _check_age(times: list[str], now: datetime, limit: timedelta) -> None:

@@ -205,7 +205,9 @@ class _Session:
         return check_roll_back(self.agreed, self.trust.policy, self.demands)
 
     def _time(self) -> str:
-        return check_time(self.agreed, self.now, self.demands.max_age)
+        found, warnings = check_time(self.agreed, self.trust.policy, self.now, self.demands.max_age)
+        self.warnings += warnings
+        return found
 
     def _files(self) -> str:
         self.contents = read_contents(self.folder, self.agreed.statement)

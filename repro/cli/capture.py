@@ -9,8 +9,7 @@ import click
 from repro.adapters.clock import SystemClock
 from repro.adapters.publish import check_place, put, turn
 from repro.adapters.tracefiles import open_trace
-from repro.attest.sign import run_payload, sign
-from repro.bundle import BUNDLE_SUFFIX
+from repro.attest.sign import run_payload
 from repro.capture import Captured, capture
 from repro.cli import options
 from repro.cli.calibrating import calibrated_run
@@ -20,11 +19,10 @@ from repro.cli.machine import facts_of_run
 from repro.cli.pilot import record_pilot, scratch
 from repro.cli.project import Locked, Written, locked_project
 from repro.cli.runs import next_sequence
-from repro.cli.signing import open_signer
+from repro.cli.signing import OpenedSigning, Signing
 from repro.compare import compare_resume, self_replay
 from repro.errors import RunError
 from repro.manifest import CalibrationRecord
-from repro.ports import Signer
 from repro.report.manifest import manifest_lines
 from repro.run import FEWEST, PilotRun
 from repro.verdict import Verdict
@@ -69,9 +67,9 @@ def _captured(
     )
 
 
-def _publish(captured: Captured, target: Path, principal: str, signer: Signer) -> None:
-    bundle = sign(run_payload(captured.documents["manifest.json"]), signer)
-    documents = {**captured.documents, f"{principal}{BUNDLE_SUFFIX}": bundle}
+def _publish(captured: Captured, target: Path, opened: OpenedSigning) -> None:
+    bundle = opened.bundle(run_payload(captured.documents["manifest.json"]))
+    documents = {**captured.documents, opened.bundle_name: bundle}
     put(target, documents, captured.traces)
 
 
@@ -117,9 +115,7 @@ def command(
     root: Path,
     accelerator: str | None,
     runtime: str,
-    key: Path,
-    principal: str | None,
-    passphrase_file: Path | None,
+    signing: Signing,
     out: Path | None,
     calibrate: int,
     allow_inexact: bool,
@@ -139,7 +135,7 @@ def command(
     target = (out or written.root / "manifests") / f"{written.spec.name}.{name}"
     check_place(target)
     next_sequence(target, written.spec.name)
-    signer = open_signer(key, passphrase_file)
+    signer = signing.open()
     with (
         Console(quiet=quiet or as_json) as console,
         ready(written, locked, name, kind=runtime, console=console) as opened,
@@ -152,7 +148,7 @@ def command(
             sequence = next_sequence(target, written.spec.name)
             captured = _captured(opened, written, locked, name, run, calibration, sequence)
             _require_claims(captured, allow_inexact)
-            _publish(captured, target, principal or key.stem, signer)
+            _publish(captured, target, signer)
     if as_json:
         print_json({"run": str(target), "manifest": captured.manifest.model_dump(mode="json", by_alias=True)})
         return

@@ -17,19 +17,17 @@ from repro.adapters.tracefiles import open_trace
 from repro.attest.keyring import Trust
 from repro.attest.outcome import Verification
 from repro.attest.replayed import Replayed, replay_payload
-from repro.attest.sign import sign
-from repro.bundle import BUNDLE_SUFFIX
 from repro.cli.flow import Ready
 from repro.cli.kept import checked_trace
 from repro.cli.machine import facts_of_run
 from repro.cli.project import Locked, Written
+from repro.cli.signing import OpenedSigning
 from repro.comparability import comparability
 from repro.compare import compare
 from repro.digest import digest_bytes, pretty_json
 from repro.facts import input_facts
 from repro.host import HostFacts
 from repro.manifest import Manifest, VerifiedManifest
-from repro.ports import Signer
 from repro.report.verdict import verdict_lines
 from repro.run import PilotRun
 from repro.trace import Trace
@@ -128,8 +126,7 @@ def sign_replay(
     judged: Judged,
     opened: Ready,
     trust: Trust,
-    signer: Signer,
-    principal: str,
+    signing: OpenedSigning,
 ) -> Path:
     """Sign what a replay found, whatever it is, and put it into the run folder's `replays/`."""
     verified = verification.manifest
@@ -143,15 +140,15 @@ def sign_replay(
             phases=judged.run.phases,
             host=judged.host,
             image_digest=opened.image.identity.config_digest if opened.image else None,
-            replayer=principal,
+            replayer=signing.name,
             signers=[s.fingerprint for s in verification.signatures if s.state == "counts" and s.fingerprint],
             policy_digest=trust.digest,
             deviations=[explanation.sentence for explanation in judged.verdict.explanations],
         ),
         now=now,
     )
-    target = run / "replays" / f"{principal}{BUNDLE_SUFFIX}"
-    write_atomic(target, sign(payload, signer))
+    target = run / "replays" / signing.bundle_name
+    write_atomic(target, signing.bundle(payload))
     return target
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -122,18 +123,50 @@ def passphrase_file(function: F) -> F:
 
 
 def _key(function: F, *, required: bool) -> F:
-    key = click.option(
-        "--key",
-        type=FILE,
-        required=required,
-        envvar="REPRO_KEY",
-        show_envvar=True,
-        help="Private key to sign with.",
+    """How to sign; the command gets it as `signing`, a `repro.cli.signing.Signing`, or None without a key."""
+    from repro.cli.signing import Signing
+
+    @functools.wraps(function)
+    def gathered(
+        *arguments: Any,
+        key: Path | None,
+        principal: str | None,
+        passphrase_file: Path | None,
+        certificate: Path | None,
+        tsa: str | None,
+        **others: Any,
+    ) -> Any:
+        signing = Signing(key, principal or key.stem, passphrase_file, certificate, tsa) if key else None
+        return function(*arguments, signing=signing, **others)
+
+    decorators = (
+        click.option(
+            "--key",
+            type=FILE,
+            required=required,
+            envvar="REPRO_KEY",
+            show_envvar=True,
+            help="Private key to sign with.",
+        ),
+        click.option(
+            "--principal",
+            metavar="NAME",
+            help="Name of the signature's file.  [default: the key file's name]",
+        ),
+        passphrase_file,
+        click.option(
+            "--certificate",
+            type=FILE,
+            help="Certificate of the key, PEM, where signers are known by a private authority.",
+        ),
+        click.option(
+            "--tsa", metavar="URL", help="Add a time stamp (RFC 3161) by the authority at this address."
+        ),
     )
-    principal = click.option(
-        "--principal", metavar="NAME", help="Name of the signature's file.  [default: the key file's name]"
-    )
-    return key(principal(passphrase_file(function)))
+    decorated: Any = gathered
+    for decorate in reversed(decorators):
+        decorated = decorate(decorated)
+    return cast(F, decorated)
 
 
 def signing_key(function: F) -> F:

@@ -16,7 +16,7 @@ from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_r
 from repro.cli.kept import signed_project
 from repro.cli.pilot import PHASES, scratch
 from repro.cli.project import Locked, Written, locked_project
-from repro.cli.signing import open_signer
+from repro.cli.signing import Signing
 from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_folder
 from repro.errors import RunError
 from repro.manifest import VerifiedManifest
@@ -69,7 +69,7 @@ def _replayed(
 @click.option(
     "--current", is_flag=True, help="Replay with the project as it stands now, not as it was signed."
 )
-@click.option("--sign", "signing", is_flag=True, help="Sign the verdict, whatever it is, into RUN/replays.")
+@click.option("--sign", "asked", is_flag=True, help="Sign the verdict, whatever it is, into RUN/replays.")
 @options.optional_key
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown summary here."
@@ -86,10 +86,8 @@ def command(
     root: Path,
     runtime: str,
     current: bool,
-    signing: bool,
-    key: Path | None,
-    principal: str | None,
-    passphrase_file: Path | None,
+    asked: bool,
+    signing: Signing | None,
     report: Path | None,
     kept: Path | None,
     detail: bool,
@@ -106,9 +104,9 @@ def command(
     Example:  repro replay manifests/pilot.cpu --trust trust.yaml
     Exit codes: 0 reproduced, 1 could not do it, 2 usage, 3 rejected or diverged, 4 could not tell.
     """
-    if signing and key is None:
+    if asked and signing is None:
         raise click.UsageError("--sign needs --key")
-    signer = open_signer(key, passphrase_file) if signing and key else None
+    signer = signing.open() if asked and signing else None
     verification = verify_folder(run, trust_file, Demands(replays=False))
     if verification.manifest is None:
         if as_json:
@@ -132,10 +130,8 @@ def command(
         judged = _replayed(run, verified, signed, now, opened, folder, console)
         if kept is not None:
             keep(judged, kept)
-        if signer is not None and key is not None:
-            sign_replay(
-                run, verification, judged, opened, read_trust(trust_file), signer, principal or key.stem
-            )
+        if signer is not None:
+            sign_replay(run, verification, judged, opened, read_trust(trust_file), signer)
     if report is not None:
         title = f"Replay of {verified.manifest.project} ({accelerator})"
         text = summary_markdown(verified.manifest, verification, judged.verdict, title=title)

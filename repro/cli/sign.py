@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from repro.adapters.files import write_atomic
-from repro.attest.sign import run_payload, sign
-from repro.bundle import BUNDLE_SUFFIX
+from repro.attest.sign import run_payload
 from repro.cli import options
 from repro.cli.runs import read_manifest
-from repro.cli.signing import open_signer
+from repro.cli.signing import Signing
 
 __all__ = ["command"]
 
@@ -23,9 +22,7 @@ __all__ = ["command"]
 @click.option(
     "--statement-only", is_flag=True, help="Print the statement, to be signed elsewhere, and sign nothing."
 )
-def command(
-    run: Path, key: Path | None, principal: str | None, passphrase_file: Path | None, statement_only: bool
-) -> None:
+def command(run: Path, signing: Signing | None, statement_only: bool) -> None:
     """Add a signature to a run folder.
 
     Every signer signs the same bytes, derived from manifest.json, so that
@@ -33,6 +30,7 @@ def command(
 
     \b
     Example:  repro sign manifests/pilot.cpu --key keys/lab.key
+              repro sign manifests/pilot.cpu --key lab.key --certificate lab.pem --tsa https://tsa.example
     Exit codes: 0 signed, 1 could not do it, 2 usage.
     """
     read_manifest(run)
@@ -40,9 +38,9 @@ def command(
     if statement_only:
         sys.stdout.buffer.write(payload)
         return
-    if key is None:
+    if signing is None:
         raise click.UsageError("name a key with --key, or print the statement with --statement-only")
-    signer = open_signer(key, passphrase_file)
-    target = run / f"{principal or key.stem}{BUNDLE_SUFFIX}"
-    write_atomic(target, sign(payload, signer))
-    click.echo(f"{target}: {signer.public.kind}  {signer.fingerprint}")
+    opened = signing.open()
+    target = run / opened.bundle_name
+    write_atomic(target, opened.bundle(payload))
+    click.echo(f"{target}: {opened.signer.public.kind}  {opened.signer.fingerprint}")
