@@ -1,9 +1,9 @@
 """Feed mutated run folders to the verifier with atheris: `python tests/fuzz/fuzz_verify.py -runs=1000000`.
 
-Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses which file it becomes:
-a bundle, a payload that a trusted key signs, a signed manifest, the trust policy, or a key. Whatever arrives, a
-verdict or a named error must come out. `tests/attest/test_fuzz.py` does the same with hypothesis, in every run of
-the tests.
+Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses which file it becomes: a
+bundle, a replay's bundle, a payload that a trusted key signs, a signed manifest, the trust policy, or a key.
+Whatever arrives, a verdict or a named error must come out. `tests/attest/test_fuzz.py` does the same with
+hypothesis, in every run of the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import atheris
+import atheris  # type: ignore[import-not-found, unused-ignore]
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["repro"]):
@@ -51,7 +51,8 @@ class Target:
         payload = open_bundle(self.folder.files[BUNDLE], where="seed").payload
         files = self.folder.files
         pem = (world.trust / "keys" / "train.pub").read_bytes()
-        contents = (files[BUNDLE], files[REPLAY], payload, files["manifest.json"], self.policy.read_bytes(), pem)
+        signed = (files[BUNDLE], files[REPLAY], payload, files["manifest.json"])
+        contents = (*signed, self.policy.read_bytes(), pem)
         return [bytes([kind]) + data for kind, data in enumerate(contents)]
 
     def settle(self, files: dict[str, bytes]) -> None:
