@@ -1,7 +1,7 @@
 """Feed mutated run folders to the verifier with atheris: `python tests/fuzz/fuzz_verify.py -runs=1000000`.
 
-Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses which file it becomes: a
-bundle, a replay's bundle, a payload that a trusted key signs, a signed manifest, the trust policy, or a key.
+Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses which file it becomes:
+a bundle, a replay's bundle, a payload that a trusted key signs, a signed manifest, the trust policy or a key.
 Whatever arrives, a verdict or a named error must come out. `tests/attest/test_fuzz.py` does the same with
 hypothesis, in every run of the tests.
 """
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import atheris  # type: ignore[import-not-found, unused-ignore]
+import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["repro"]):
