@@ -101,7 +101,6 @@ def _require_claims(captured: Captured, allow: bool) -> None:
 @click.option(
     "--calibrate",
     type=click.IntRange(min=FEWEST),
-    default=0,
     metavar="K",
     help=f"Run K times more under harmless perturbations, and two controls: how far may a replay on another "
     f"machine be? At least {FEWEST}.",
@@ -117,7 +116,7 @@ def command(
     runtime: str,
     signing: Signing,
     out: Path | None,
-    calibrate: int,
+    calibrate: int | None,
     allow_inexact: bool,
     quiet: bool,
     as_json: bool,
@@ -141,7 +140,7 @@ def command(
         ready(written, locked, name, kind=runtime, console=console) as opened,
         scratch() as folder,
     ):
-        recorded = record_pilot(opened, folder, console, calibration_runs=calibrate)
+        recorded = record_pilot(opened, folder, console, calibration_runs=calibrate or 0)
         run, calibration = calibrated_run(recorded, console)
         console.start("sign")
         with turn(target.parent):

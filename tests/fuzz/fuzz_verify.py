@@ -1,6 +1,6 @@
 """Feed mutated run folders to the verifier with atheris: `python tests/fuzz/fuzz_verify.py -runs=1000000`.
 
-Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses which file it becomes:
+Needs the package `atheris`; options are libFuzzer's. The first byte of an input chooses what it becomes:
 a bundle, a replay's bundle, a payload that a trusted key signs, a signed manifest, the trust policy or a key.
 Whatever arrives, a verdict or a named error must come out. `tests/attest/test_fuzz.py` does the same with
 hypothesis, in every run of the tests.
