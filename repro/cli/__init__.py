@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "Write a summary of a run and its replays as HTML or Markdown.",
     "export": "Hand a run on as CycloneDX, SLSA provenance or a test result.",
     "keys": "Make, show and trust signing keys.",
+    "matrix": "List the accelerators of repro.yaml, one CI job for each.",
     "doctor": "Say what this machine can do, and how to mend what it cannot.",
 }
 """Command name to purpose line, in the order of the pipeline."""
