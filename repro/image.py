@@ -61,9 +61,11 @@ class ImageIdentity(Noun):
     """What an image is, whichever engine holds it."""
 
     config_digest: DigestStr
+    """Digest of the image's config: what engines call its id."""
     manifest_digest: DigestStr
     """Digest of our canonical OCI manifest: our config, uncompressed layers."""
     diff_ids: tuple[DigestStr, ...]
+    """Digests of the uncompressed layers, lowest first."""
     os: str
     architecture: str
     size: int = Field(ge=0)
@@ -83,8 +85,11 @@ class BuilderRecord(Noun):
     engine: str
     version: str
     store: str
+    """How the engine keeps images."""
     raw_id: str
+    """What the engine called the image before it was normalised."""
     raw_diff_ids: tuple[DigestStr, ...]
+    """Layers as the builder made them."""
 
 
 class ImageRecord(Noun):
@@ -92,6 +97,7 @@ class ImageRecord(Noun):
 
     identity: ImageIdentity
     plan_digest: DigestStr
+    """Digest of everything that decides the image's bytes."""
     base_layers: int
     """How many of the first diff ids belong to the base."""
     builder: BuilderRecord

@@ -28,7 +28,9 @@ class FileLock(Noun):
     """One file: POSIX path relative to its root, size in bytes, digest that we computed."""
 
     path: str
+    """POSIX, relative to the folder that the member is about."""
     size: int = Field(ge=0)
+    """Bytes."""
     digest: DigestStr
 
 

@@ -40,6 +40,7 @@ class ToolRecord(Noun):
 
     name: Literal["repro"] = "repro"
     version: str
+    """Of this project, as the version of the tool that wrote the document."""
     recorder: DigestStr
     """Digest of the recorder's source files, injected into the run."""
 
@@ -48,11 +49,15 @@ class InputRecord(Noun):
     """A base image, model or data set the run started from."""
 
     kind: Literal["base", "model", "dataset"]
+    """What it is."""
     name: str
+    """As in `repro.yaml`; `base` for the base image."""
     requested: str
+    """The reference that a person wrote, which may move."""
     digest: DigestStr
     """Config digest of a base; digest over the sorted file list of a model or data set."""
     commit: str | None = None
+    """Of a git repository, or of the Hub's; null elsewhere."""
 
 
 class PhaseRecord(Noun):
@@ -63,14 +68,19 @@ class PhaseRecord(Noun):
     )
     """`full`, `interrupted` and `resumed` are the run itself; the others tell more about it."""
     command: tuple[str, ...]
+    """As it was run, word by word; `{checkpoint}` is filled in."""
     started_at: str
     """UTC, `2026-11-30T10:00:00Z`; a claim of whoever captured."""
     milliseconds: int = Field(ge=0)
+    """How long it took, from start to end of the process tree."""
     exit_code: int
+    """Of the first process; 0 where it ended by itself."""
     first_step: int = Field(ge=0)
     """Steps already done when the phase began: 0, or the checkpoint's step."""
     steps: int = Field(ge=0)
+    """Optimizer steps recorded in this phase."""
     world_size: int = Field(ge=1)
+    """Ranks, each with a trace of its own."""
     network: Literal["none", "host"] = "none"
     """`host` where the machine did not let the network be taken away; only without an image."""
     perturbation: dict[str, str] = Field(default_factory=dict)
@@ -107,7 +117,9 @@ class CheckpointRecord(Noun):
     """Files the interrupted phase left behind; the resumed phase read them."""
 
     at_step: int
+    """The step that `repro.yaml` asks for."""
     files: tuple[FileLock, ...]
+    """Each by content; they are not part of the run folder."""
     saved: SavedState | None = None
     """What an independent process found in them; null where none looked."""
 
@@ -116,29 +128,45 @@ class Manifest(Noun):
     """Everything a replay needs, and everything an auditor may ask."""
 
     schema_: Literal["https://repro-manifest/manifest/v1"] = Field(default=MANIFEST_SCHEMA, alias="schema")
+    """Version of this document."""
     project: str
+    """`name` of `repro.yaml`."""
     run_id: str
+    """Random, 32 hex digits: another one for every capture."""
     sequence: int = Field(ge=0)
+    """Grows from capture to capture in one folder; a policy may set a floor."""
     created_at: str
+    """UTC, `2026-11-30T10:00:00Z`; a claim of whoever captured."""
     tool: ToolRecord
+    """What captured the run."""
     accelerator: Literal["cpu", "cuda", "rocm"]
+    """Which part of `repro.yaml` and `repro.lock` was run."""
     runtime: Literal["image", "host"]
     """`host`: there was no engine, so there is no image; packages come from the lock all the same."""
     image: ImageRecord | None
+    """The image it ran in; null with runtime `host`."""
     spec: FileLock
+    """`repro.yaml`, a copy of which lies in the run folder."""
     lock: FileLock
+    """`repro.lock`, likewise."""
     files: tuple[FileLock, ...]
     """Every other signed file of the run folder."""
     inputs: tuple[InputRecord, ...]
+    """Base, models and data sets, as they were locked."""
     seed: int
+    """Of all generators, as `repro.yaml` says."""
     determinism: Literal["strict", "warn", "off"]
+    """Which settings of torch were made, see [determinism.md](determinism.md)."""
     environment: dict[str, str]
     """Variables set for the pilot, by allow-list; nothing of the caller's environment passes."""
     limits: dict[str, int | None]
+    """Memory, processors and the like that the run was given; null is no limit."""
     host: HostFacts
     """The host's driver and the userspace the run loaded, apart."""
     phases: tuple[PhaseRecord, ...]
+    """Process trees that were run, in their order."""
     checkpoint: CheckpointRecord | None
+    """What was resumed from; null where `repro.yaml` tests no resume."""
     calibration: CalibrationRecord | None = None
     """Null where the run was captured without `--calibrate`."""
     reproduced_itself: Verdict | None
@@ -146,7 +174,9 @@ class Manifest(Noun):
     resumed_exactly: Verdict | None
     """Verdict of the resumed phase against the full one; null where there was none."""
     tolerance: ToleranceSpec
+    """How a replay is judged, as `repro.yaml` says."""
     redaction: Literal["repro-redaction/1"] = "repro-redaction/1"
+    """Version of the rule by which secrets are left out, see below."""
 
     @property
     def ordinary(self) -> tuple[PhaseRecord, ...]:

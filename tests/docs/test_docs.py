@@ -45,6 +45,15 @@ def test_the_page_of_determinism_is_the_list_of_knobs() -> None:
     assert page == script("determinism_page").page(), "run `python scripts/determinism_page.py`"
 
 
+def test_the_page_of_the_manifest_is_the_source() -> None:
+    """Examples are those of a run that is made anew now and then; everything else must agree."""
+    page = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
+    without = re.sub(
+        r"^(\| `[^|]*(?:\\\|[^|]*)*\|(?:\\\||[^|])*\|)(?:\\\||[^|])*\|", r"\1  |", page, flags=re.MULTILINE
+    )
+    assert without == script("manifest_page").page(examples=False), "run `python scripts/manifest_page.py`"
+
+
 def test_the_page_of_proof_is_what_the_benchmarks_wrote() -> None:
     page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
     assert page == script("proof_page").page(), "run `python scripts/proof_page.py`"
