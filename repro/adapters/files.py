@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import hashlib
 import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-__all__ = ["write_atomic", "write_together"]
+__all__ = ["write_atomic", "write_stream", "write_together"]
 
 _STAGED = ".part"
 
@@ -47,14 +48,14 @@ def _open_beside(path: Path) -> tuple[BinaryIO, Path]:
 
 
 @contextlib.contextmanager
-def _staged(path: Path, data: bytes) -> Iterator[Path]:
+def _staged(path: Path, data: Iterable[bytes]) -> Iterator[Path]:
     """Bytes on the disk beside `path`, with the mode a new file would have; removed in the end if there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
     stream, staged = _open_beside(path)
     with stream:
         try:
-            stream.write(data)
+            stream.writelines(data)
             stream.flush()
             os.fsync(stream.fileno())
             mask = os.umask(0)
@@ -87,9 +88,26 @@ def _interrupts_wait() -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file by new bytes: readers see the old file or the new one, after a crash too."""
-    with _staged(path, data) as staged:
+    with _staged(path, (data,)) as staged:
         staged.replace(path)
     _sync_folder(path.parent)
+
+
+def write_stream(path: Path, data: Iterable[bytes]) -> tuple[str, int]:
+    """Do the same with bytes as they come; return their digest and size."""
+    state, size = hashlib.sha256(), 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for chunk in data:
+            state.update(chunk)
+            size += len(chunk)
+            yield chunk
+
+    with _staged(path, counted()) as staged:
+        staged.replace(path)
+    _sync_folder(path.parent)
+    return f"sha256:{state.hexdigest()}", size
 
 
 def write_together(root: Path, files: Mapping[str, bytes | None], *, last: str) -> None:
@@ -106,7 +124,7 @@ def write_together(root: Path, files: Mapping[str, bytes | None], *, last: str) 
     """
     with contextlib.ExitStack() as stack:
         staged = {
-            path: stack.enter_context(_staged(root / path, data))
+            path: stack.enter_context(_staged(root / path, (data,)))
             for path, data in files.items()
             if data is not None
         }

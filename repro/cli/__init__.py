@@ -33,6 +33,8 @@ COMMANDS = {
     "show": "Print a run folder so that a person can read it.",
     "report": "Write a summary of a run and its replays as HTML or Markdown.",
     "export": "Hand a run on as CycloneDX, SLSA provenance or a test result.",
+    "pack": "Write a run folder as one file, to be sent or kept.",
+    "unpack": "Unpack a file of `repro pack` to a run folder.",
     "keys": "Make, show and trust signing keys.",
     "matrix": "List the accelerators of repro.yaml, one CI job for each.",
     "doctor": "Say what this machine can do, and how to mend what it cannot.",
