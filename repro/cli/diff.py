@@ -13,12 +13,13 @@ from repro.cli.images import diff_images, is_run
 from repro.cli.judging import OUTCOMES, compare_runs, say_verdict
 from repro.cli.kept import checked_trace, signed_project
 from repro.cli.runs import read_manifest
-from repro.comparability import compare_stacks, conclude
+from repro.comparability import FactResult, compare_stacks, conclude
 from repro.facts import input_facts
 from repro.manifest import Manifest
 from repro.report.stack import stack_lines
+from repro.verdict import Verdict
 
-__all__ = ["command"]
+__all__ = ["command", "told_apart"]
 
 
 def _inputs(run: Path, manifest: Manifest) -> tuple[dict[str, Any], str]:
@@ -57,7 +58,8 @@ def command(first: str, second: str, detail: bool, as_json: bool) -> int:
     return _diff_runs(Path(first), Path(second), detail=detail, as_json=as_json)
 
 
-def _diff_runs(first: Path, second: Path, *, detail: bool, as_json: bool) -> int:
+def told_apart(first: Path, second: Path) -> tuple[Verdict, tuple[FactResult, ...]]:
+    """Compare two run folders by the rule of the first; also say what their stacks have in common."""
     a, b = read_manifest(first), read_manifest(second)
     stacks = compare_stacks(a, b.image, b.host, accelerator=b.accelerator)
     (facts_a, lock_a), (facts_b, lock_b) = _inputs(first, a), _inputs(second, b)
@@ -69,6 +71,11 @@ def _diff_runs(first: Path, second: Path, *, detail: bool, as_json: bool) -> int
         facts=(facts_a, facts_b),
         locks=(lock_a, lock_b),
     )
+    return verdict, stacks
+
+
+def _diff_runs(first: Path, second: Path, *, detail: bool, as_json: bool) -> int:
+    verdict, stacks = told_apart(first, second)
     if as_json:
         print_json({**verdict.tree(), "stack": [fact.tree() for fact in stacks]})
         return OUTCOMES[verdict.outcome][1]

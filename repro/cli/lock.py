@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -18,9 +19,10 @@ from repro.cli.project import Written, choose, file_cache, read_lock, read_spec
 from repro.lock import Lock
 from repro.report.words import count, size
 from repro.resolve import LockResult, check, lock
+from repro.resolve.freshness import Freshness
 from repro.resolve.places import places
 
-__all__ = ["command"]
+__all__ = ["command", "is_fresh", "renew"]
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """What the machine calls itself, and what images call it."""
@@ -30,16 +32,48 @@ def _previous(root: Path) -> Lock | None:
     return read_lock(root, []).lock if (root / "repro.lock").exists() else None
 
 
-def _check(written: Written, names: list[str], *, deep: bool, as_json: bool) -> int:
+def is_fresh(written: Written, names: Sequence[str], *, deep: bool) -> Freshness:
+    """Say whether the lock beside a spec still holds; offline."""
     locked = read_lock(written.root, [])
-    freshness = check(
+    return check(
         written.spec,
         locked.lock,
         written.root,
         places=places(locked.lock, written.root, file_cache()),
-        accelerators=names,
+        accelerators=list(names),
         deep=deep,
     )
+
+
+def renew(
+    written: Written, names: Sequence[str], console: Console, *, upgrade: tuple[str, ...] | None
+) -> LockResult:
+    """Lock what a spec asks for, and write `repro.lock` and `locks/`.
+
+    Args:
+        upgrade: packages to renew; none named is everything, None is nothing that still fits.
+    """
+    result = lock(
+        written.spec,
+        list(names),
+        root=written.root,
+        architecture=ARCHITECTURES.get(platform.machine(), platform.machine()),
+        resolver=PipResolver(file_cache()),
+        base_finder=MachineBaseFinder(warn=console.line),
+        git=GitCommand(),
+        cache=file_cache(),
+        sources=artifact_sources(),
+        progress=console,
+        previous=_previous(written.root),
+        upgrade=upgrade,
+    )
+    if result.files:
+        write_together(written.root, result.files, last="repro.lock")
+    return result
+
+
+def _check(written: Written, names: list[str], *, deep: bool, as_json: bool) -> int:
+    freshness = is_fresh(written, names, deep=deep)
     if as_json:
         print_json({"fresh": freshness.fresh, "reasons": freshness.reasons, "unread": freshness.unread})
     elif freshness.fresh:
@@ -106,22 +140,7 @@ def command(
     if checking:
         return _check(written, names, deep=deep, as_json=as_json)
     with Console(quiet=quiet or as_json) as console:
-        result = lock(
-            written.spec,
-            names,
-            root=written.root,
-            architecture=ARCHITECTURES.get(platform.machine(), platform.machine()),
-            resolver=PipResolver(file_cache()),
-            base_finder=MachineBaseFinder(warn=console.line),
-            git=GitCommand(),
-            cache=file_cache(),
-            sources=artifact_sources(),
-            progress=console,
-            previous=_previous(written.root),
-            upgrade=() if upgrade else (packages or None),
-        )
-        if result.files:
-            write_together(written.root, result.files, last="repro.lock")
+        result = renew(written, names, console, upgrade=() if upgrade else (packages or None))
     if as_json:
         print_json({"lock": result.lock.tree(), "renewed": result.renewed, "warnings": result.warnings})
         return 0

@@ -18,12 +18,13 @@ from repro.cli.pilot import PHASES, scratch
 from repro.cli.project import Locked, Written, locked_project
 from repro.cli.signing import Signing
 from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_folder
-from repro.errors import RunError
+from repro.errors import RunError, TrustError
 from repro.manifest import VerifiedManifest
 from repro.replay import replay
 from repro.report.summary import summary_markdown
+from repro.verdict import Verdict
 
-__all__ = ["command"]
+__all__ = ["command", "replay_run"]
 
 
 def _require_signed_image(opened: Ready, verified: VerifiedManifest) -> None:
@@ -59,6 +60,30 @@ def _replayed(
     )
     console.start("compare")
     return judge(run, verified, signed, now, opened, repeated)
+
+
+def replay_run(run: Path, trust: Path, root: Path, *, runtime: str, console: Console) -> Verdict:
+    """Verify a run, run it again as it was signed, and judge it.
+
+    Raises:
+        TrustError: the run is not verified.
+    """
+    verification = verify_folder(run, trust, Demands(replays=False))
+    if verification.manifest is None:
+        failed = next((one for one in verification.checks if one.code), None)
+        raise TrustError(
+            verification.code or "E_POLICY",
+            failed.detail if failed else "the run is not verified",
+            where=str(run),
+        )
+    verified = verification.manifest
+    signed = signed_project(run, verified.manifest, root)
+    with (
+        ready(*signed, verified.manifest.accelerator, kind=runtime, console=console) as opened,
+        scratch() as folder,
+    ):
+        _require_signed_image(opened, verified)
+        return _replayed(run, verified, signed, signed, opened, folder, console).verdict
 
 
 @click.command("replay")
