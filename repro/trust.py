@@ -23,6 +23,7 @@ __all__ = [
     "Authority",
     "Identity",
     "Moment",
+    "Root",
     "Rule",
     "TimeAuthority",
     "TrustPolicy",
@@ -133,12 +134,21 @@ class Rule(Wire):
         return self
 
 
+class Root(Wire):
+    """Who may replace the policy: principals of these keys, of the old policy and of the new one."""
+
+    threshold: int = Field(ge=1)
+    keys: tuple[DigestStr, ...] = Field(min_length=1)
+    """Fingerprints; each stands among the policy's keys."""
+
+
 class TrustPolicy(Wire):
     """All of `trust.yaml`."""
 
     schema_: Literal["https://repro-manifest/trust/v1"] = Field(alias="schema")
     version: int = Field(ge=1)
     expires: Moment | None = None
+    root: Root | None = None
     keys: tuple[TrustedKey, ...] = ()
     cas: tuple[Authority, ...] = ()
     tsas: tuple[TimeAuthority, ...] = ()
@@ -161,6 +171,14 @@ class TrustPolicy(Wire):
         known |= {identity.principal for ca in self.cas for identity in ca.identities}
         if strangers := sorted({name for rule in self.rules for name in rule.principals} - known):
             raise ValueError(f"no key and no certificate identity belongs to {', '.join(strangers)}")
+        if self.root is not None:
+            holders = {key.principal for key in self.keys if key.fingerprint in self.root.keys}
+            if set(self.root.keys) - set(fingerprints):
+                raise ValueError("a root key stands not among the keys")
+            if self.root.threshold > len(holders):
+                raise ValueError(
+                    f"a root threshold of {self.root.threshold} cannot be reached by {len(holders)}"
+                )
         return self
 
     def rule(self, predicate_type: str) -> Rule | None:

@@ -30,6 +30,7 @@ NEAREST = {
     "attest/keyring.py": "test_attacks_statement.py",
     "attest/limits.py": "test_attacks_statement.py",
     "attest/paths.py": "test_attacks_statement.py",
+    "attest/policy.py": "test_policy_update.py",
     "attest/publickey.py": "test_attacks_bundle.py",
     "attest/replays.py": "test_replays.py",
     "attest/signature.py": "test_attacks_statement.py",
@@ -54,6 +55,7 @@ TESTS = (
     "test_verify.py",
     "test_strictjson.py",
     "test_keys.py",
+    "test_policy_update.py",
     "test_registry.py",
 )
 

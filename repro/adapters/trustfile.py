@@ -15,9 +15,9 @@ from repro.adapters.files import write_atomic
 from repro.attest.publickey import PublicKey, load_public_key
 from repro.errors import TrustError
 from repro.statement import REPLAY_TYPE, RUN_TYPE
-from repro.trust import TRUST_SCHEMA, parse_policy
+from repro.trust import TRUST_SCHEMA, TrustPolicy, parse_policy
 
-__all__ = ["trust_key"]
+__all__ = ["replace_policy", "trust_key"]
 
 PREDICATES = {"run": RUN_TYPE, "replay": REPLAY_TYPE}
 
@@ -128,3 +128,26 @@ def _beside(trust: Path, key: Path, name: str) -> str:
         raise TrustError("key-known", "another key lies where this one would be copied", where=str(target))
     write_atomic(target, data)
     return f"keys/{name}"
+
+
+def replace_policy(trust: Path, source: Path, policy: TrustPolicy, data: bytes) -> None:
+    """Put a policy that was checked, and the files it names, in the place of another.
+
+    Files come first and the policy last, so that what lies there is whole at every moment.
+
+    Raises:
+        TrustError: `key-known` where another file has a name that the new policy uses.
+    """
+    names = [key.file for key in policy.keys]
+    names += [name for ca in policy.cas for name in (*ca.roots, *ca.intermediates)]
+    names += [name for tsa in policy.tsas for name in (tsa.certificate, tsa.root)]
+    found = {name: (source.parent / name).read_bytes() for name in names}
+    for name, content in found.items():
+        target = trust.parent / name
+        if target.exists() and target.read_bytes() != content:
+            raise TrustError(
+                "key-known", "another file lies where one of the policy belongs", where=str(target)
+            )
+    for name, content in found.items():
+        write_atomic(trust.parent / name, content)
+    write_atomic(trust, data)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from repro.attest.sign import payload_of
 from repro.digest import Digest, digest_bytes, digest_json
 from repro.errors import SpecError, TrustError
-from repro.lock import ArtifactLock, Lock
+from repro.lock import ArtifactLock, BaseLock, Lock
 from repro.manifest import InputRecord, Manifest, parse_manifest
 from repro.statement import MANIFEST_NAME, RunStatement, parse_run_statement
 from repro.strictjson import MAX_BYTES, loads
@@ -102,7 +102,8 @@ def check_lock(contents: Contents, manifest: Manifest) -> Lock:
     """The lock must belong to the spec, and the manifest to the lock.
 
     Raises:
-        TrustError: kind `E_LOCK`, or what a lock or a spec that cannot be read is called.
+        TrustError: kind `E_LOCK`, `E_IMAGE` where the image has another base, or what a lock or a spec that
+            cannot be read is called.
     """
     lock = _parse_lock(contents.kept["lock"])
     accelerator = lock.accelerators.get(manifest.accelerator)
@@ -121,6 +122,7 @@ def check_lock(contents: Contents, manifest: Manifest) -> Lock:
         raise TrustError(
             "E_LOCK", "the run used another seed or determinism than was locked", where="repro.lock"
         )
+    _check_base(manifest, accelerator.base)
     locked = {
         "base": {"base": accelerator.base.config_digest},
         "model": {artifact.name: _listing(artifact) for artifact in lock.models},
@@ -134,6 +136,20 @@ def check_lock(contents: Contents, manifest: Manifest) -> Lock:
             "E_LOCK", "the run's base, models or data sets are not those locked", where="repro.lock"
         )
     return lock
+
+
+def _check_base(manifest: Manifest, base: BaseLock) -> None:
+    """The image must stand on the layers of the locked base, and be for the same machines."""
+    if manifest.image is None:
+        return
+    identity = manifest.image.identity
+    if identity.diff_ids[: len(base.diff_ids)] != base.diff_ids:
+        raise TrustError("E_IMAGE", "the image does not stand on the locked base", where="repro.lock")
+    if (identity.os, identity.architecture) != (base.os, base.architecture):
+        message = (
+            f"the image is for {identity.os}/{identity.architecture}, the locked base for another machine"
+        )
+        raise TrustError("E_IMAGE", message, where="repro.lock")
 
 
 def _add(records: dict[str, str], record: InputRecord) -> None:

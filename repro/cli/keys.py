@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from repro.adapters.clock import SystemClock
+from repro.adapters.files import write_atomic
 from repro.adapters.keys import export_cosign, new_key, show_key
-from repro.adapters.trustfile import trust_key
+from repro.adapters.trustfile import replace_policy, trust_key
+from repro.attest.policy import check_update, policy_payload
+from repro.attest.verify import MAX_BUNDLES
+from repro.bundle import BUNDLE_SUFFIX
 from repro.cli import options
 from repro.cli.console import print_json
-from repro.cli.signing import ask_passphrase
+from repro.cli.signing import Signing, ask_passphrase
+from repro.cli.verifying import read_trust
+from repro.trust import parse_policy
 
 __all__ = ["command"]
 
@@ -105,3 +113,45 @@ def export(key: Path, target: Path, passphrase_file: Path | None) -> None:
     passphrase = ask()
     opened = export_cosign(key, lambda: passphrase, target, passphrase)
     click.echo(f"{target}: {opened.kind}  {opened.fingerprint}")
+
+
+@command.command("endorse")
+@click.argument("policy", type=options.FILE)
+@options.signing_key
+def endorse(policy: Path, signing: Signing) -> None:
+    """Sign a new trust policy, so that readers of the old one may take it over.
+
+    \b
+    Example:  repro keys endorse new/trust.yaml --key keys/root-1.key
+    Exit codes: 0 signed, 1 could not do it, 2 usage.
+    """
+    data = policy.read_bytes()
+    payload = policy_payload(data, parse_policy(data, where=str(policy)))
+    opened = signing.open()
+    target = policy.with_name(f"{policy.name}.{opened.bundle_name}")
+    write_atomic(target, opened.bundle(payload))
+    click.echo(f"{target}: {opened.signer.public.kind}  {opened.signer.fingerprint}")
+
+
+@command.command("update")
+@click.argument("trust_file", type=options.FILE, metavar="TRUST")
+@click.argument("policy", type=options.FILE)
+def update(trust_file: Path, policy: Path) -> None:
+    """Put a newer trust policy in the place of yours, if enough root keys signed it.
+
+    Signatures lie beside the new policy, as `repro keys endorse` writes them.
+    Its version must be higher, and the root keys of both policies must have
+    signed it.
+
+    \b
+    Example:  repro keys update trust.yaml new/trust.yaml
+    Exit codes: 0 replaced, 1 refused or could not do it, 2 usage.
+    """
+    old, new, data = read_trust(trust_file), read_trust(policy), policy.read_bytes()
+    beside = sorted(policy.parent.glob(f"{glob.escape(policy.name)}.*{BUNDLE_SUFFIX}"))
+    bundles = {path.name: path.read_bytes() for path in beside[:MAX_BUNDLES]}
+    signers = check_update(old, new, data, bundles, SystemClock().now())
+    replace_policy(trust_file, policy, new.policy, data)
+    click.echo(f"{trust_file}: version {new.policy.version}, signed by {', '.join(signers)}")
+    for entry, key in new.keys:
+        click.echo(f"  {entry.principal:<16} {key.kind}  {key.fingerprint}")

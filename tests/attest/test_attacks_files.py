@@ -179,6 +179,17 @@ def test_the_run_must_belong_to_the_lock(world: World, changes: dict[str, Any]) 
     assert world.verify().code == "E_LOCK"
 
 
+@pytest.mark.parametrize("changes", [{"diff_ids": [digest_bytes(b"other")]}, {"architecture": "arm64"}])
+def test_51_the_image_must_stand_on_the_locked_base(world: World, changes: dict[str, Any]) -> None:
+    accelerators = json.loads(world.files[LOCK])["accelerators"]
+    accelerators["cpu"]["base"] |= {"diff_ids": [digest_bytes(b"layer")]}
+    resigned(world, LOCK, lock_with(world, accelerators=accelerators))
+    assert world.verify().verdict == "VERIFIED"
+    accelerators["cpu"]["base"] |= changes
+    resigned(world, LOCK, lock_with(world, accelerators=accelerators))
+    assert world.verify().code == "E_IMAGE"
+
+
 def test_package_files_must_be_those_the_lock_names(world: World) -> None:
     resigned(world, REQUIREMENTS, b"torch==9.9.9\n")
     assert world.verify().code == "E_LOCK"

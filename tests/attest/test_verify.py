@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 import repro
-from repro.digest import digest_bytes
+from repro.attest.verify import verify
+from repro.cli.verifying import read_trust
+from repro.digest import Digest, digest_bytes
 from repro.manifest import VerifiedManifest
 from repro.statement import parse_run_statement, run_statement
+from tests.attest.attest_memory import MemoryFolder
 from tests.attest.attest_world import NOW, World, public_pem
 
 CHECKS = [
@@ -229,3 +232,29 @@ def test_openssl_alone_can_check_an_ed25519_signature(world: World, tmp_path: Pa
 
 def test_now_is_the_callers(world: World) -> None:
     assert world.verify(now=NOW.replace(year=2028)).code == "E_TRUST"
+
+
+class Changing(MemoryFolder):
+    """A folder whose owner changes every file right after it was read."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.reads: list[str] = []
+
+    def read(self, name: str, *, limit: int) -> bytes:
+        self.reads.append(name)
+        data = super().read(name, limit=limit)
+        self.files = {**self.files, name: b"changed"}
+        return data
+
+    def digest(self, name: str) -> tuple[Digest, int]:
+        data = self.files[name]
+        return digest_bytes(data), len(data)
+
+
+def test_39_what_was_hashed_is_what_is_parsed(world: World) -> None:
+    folder = Changing(MemoryFolder.of(world.run).files)
+    got = verify(folder, read_trust(world.write_policy()), now=NOW)
+    assert got.verdict == "VERIFIED"
+    assert len(folder.reads) == len(set(folder.reads))
+    assert {"manifest.json", "repro.lock", "repro.yaml", "trace/full/rank-0.jsonl"} <= set(folder.reads)
