@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,8 +15,8 @@ __all__ = ["Demands", "FindFiles", "FindImage"]
 FindImage = Callable[[ImageIdentity], ImageIdentity | None]
 """Looks for an image where the caller said, and says what lies there."""
 
-FindFiles = Callable[[ArtifactLock], Iterable[FileLock] | None]
-"""Hashes the files of a model or a data set where the caller has them."""
+FindFiles = Callable[[ArtifactLock, Sequence[str]], Iterable[FileLock] | None]
+"""Hashes a model or a data set where the caller has it, but for files that the lock ignores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

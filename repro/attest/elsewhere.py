@@ -34,8 +34,10 @@ def check_image(signed: ImageIdentity, find: FindImage) -> str:
     return f"the image is the one signed, {signed.config_digest}"
 
 
-def check_artifacts(locked: Sequence[ArtifactLock], find: FindFiles) -> str:
+def check_artifacts(locked: Sequence[ArtifactLock], ignored: Sequence[str], find: FindFiles) -> str:
     """Compare models or data sets, file by file, with what was locked.
+
+    What was ignored when they were locked is what the signed lock says, and nothing that a verifier chooses.
 
     Raises:
         TrustError: kind `E_INPUT`.
@@ -43,7 +45,7 @@ def check_artifacts(locked: Sequence[ArtifactLock], find: FindFiles) -> str:
     """
     for artifact in locked:
         try:
-            found = find(artifact)
+            found = find(artifact, ignored)
         except ReproError as error:
             raise CannotTell(str(error)) from None
         if found is None:

@@ -238,7 +238,7 @@ class _Session:
     def _artifacts(self, what: str, find: FindFiles | None, locked: tuple[ArtifactLock, ...]) -> str:
         if find is None:
             raise _NotAsked(f"not asked for (--{what.replace(' ', '')})")
-        return check_artifacts(locked, find)
+        return check_artifacts(locked, self.lock.ignored, find)
 
     def _unsigned(self) -> str:
         signed = {file.name for file in self.agreed.statement.predicate.files}

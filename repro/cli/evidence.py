@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from repro.attest.verify import FindFiles, FindImage
@@ -51,12 +51,12 @@ def find_files(folder: Path | None) -> FindFiles | None:
     if folder is None:
         return None
 
-    def find(artifact: ArtifactLock) -> Iterable[FileLock] | None:
+    def find(artifact: ArtifactLock, ignored: Sequence[str]) -> Iterable[FileLock] | None:
         from repro.resolve.files import hash_tree
 
         for place in (folder / artifact.target, folder / artifact.name):
             if place.exists():
-                return hash_tree(place)
+                return hash_tree(place, ignored=ignored)
         return None
 
     return find

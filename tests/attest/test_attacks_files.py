@@ -286,14 +286,14 @@ def test_an_image_that_cannot_be_looked_at_is_incomplete_never_verified(world: W
 
 
 def test_data_sets_are_compared_file_by_file(world: World) -> None:
-    def there(artifact: ArtifactLock) -> tuple[FileLock, ...]:
+    def there(artifact: ArtifactLock, ignored: Any) -> tuple[FileLock, ...]:
         return artifact.files
 
     assert world.verify(datasets=there, models=there).verdict == "VERIFIED"
-    assert world.verify(datasets=lambda artifact: None).verdict == "INCOMPLETE"
-    assert world.verify(datasets=lambda artifact: ()).code == "E_INPUT"
+    assert world.verify(datasets=lambda artifact, ignored: None).verdict == "INCOMPLETE"
+    assert world.verify(datasets=lambda artifact, ignored: ()).code == "E_INPUT"
     changed = FileLock(path="data/corpus.txt", size=6, digest="sha256:" + "0" * 64)
-    assert world.verify(datasets=lambda artifact: (changed,)).code == "E_INPUT"
+    assert world.verify(datasets=lambda artifact, ignored: (changed,)).code == "E_INPUT"
 
 
 def test_a_run_without_an_image_says_so(world: World) -> None:

@@ -354,6 +354,8 @@ def test_names_of_bundles_are_wishes(world: World) -> None:
     for title, taken in ((None, ()), ("../x.sigstore.json", ()), ("a.sigstore.json", ("a.sigstore.json",))):
         assert bundle_name(run, title, taken) == own
     assert bundle_name(b"{}", "a.sigstore.json", ()) is None
+    other = world.sign_tree({**world.statement(), "predicateType": "https://slsa.dev/provenance/v1"})
+    assert bundle_name(other.read_bytes(), "a.sigstore.json", ()) is None
 
 
 @pytest.mark.interop
