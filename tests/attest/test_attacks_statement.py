@@ -356,7 +356,8 @@ def refused(world: World) -> SpecError:
         (lambda p: p["keys"][0].update(not_before="2025-01-01T00:00:00Z"), "did you mean 'notBefore'"),
         (lambda p: p.update(schema="https://repro-manifest/trust/v2"), "should be"),
         (lambda p: p.update(version=0), "greater than or equal"),
-        (lambda p: p.update(root={"threshold": 1}), "unknown key 'root'"),
+        (lambda p: p.update(root={"threshold": 1}), "the key 'keys' is missing"),
+        (lambda p: p.update(roots={"threshold": 1}), "unknown key 'roots'"),
     ],
 )
 def test_62_a_policy_that_makes_no_sense(world: World, change: Callable[[Any], object], says: str) -> None:
