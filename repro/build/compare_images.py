@@ -1,23 +1,19 @@
 """Two images, whoever built them: config member by member, files one by one, each difference with its class.
 
 Layers that both begin with are not read. Of the others, each side's files are what a container would see of
-them: later layers over earlier ones, whiteouts applied (OCI Image Specification v1.1, `layer.md`). Layers are
-read as streams; memory grows with the number of files that are told apart, not with their size.
+them (`overlay.py`); a whiteout that takes a file of the shared layers away is a difference of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-import tarfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
-from repro.build.saved import SavedImage, SavedLayer, Window
-from repro.digest import CHUNK_BYTES
-from repro.errors import BuildError
+from repro.build.overlay import Entry, pairs, seen
+from repro.build.saved import SavedImage, SavedLayer
 from repro.image import DifferenceClass, ImageComparison, ImageDifference
 
 __all__ = ["compare_images"]
@@ -32,95 +28,6 @@ _TRACES = re.compile(
     r"|(.*/)?[^/]*\.log|etc/(ld\.so\.cache|machine-id|hostname|hosts|resolv\.conf)"
 )
 _PACKAGES = re.compile(r"(.*/)?(site|dist)-packages(/.*)?|var/lib/(dpkg|rpm|apk)(/.*)?|usr/share/doc(/.*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """One path as a container would see it."""
-
-    type: str
-    mode: str
-    owner: str
-    time: str
-    size: int
-    link: str
-    device: str
-    xattrs: str
-    content: str | None
-
-
-def _digest(archive: tarfile.TarFile, info: tarfile.TarInfo) -> str:
-    stream, state = archive.extractfile(info), hashlib.sha256()
-    while stream is not None and (chunk := stream.read(CHUNK_BYTES)):
-        state.update(chunk)
-    return f"sha256:{state.hexdigest()}"
-
-
-_TYPES = {
-    tarfile.REGTYPE: "file",
-    tarfile.AREGTYPE: "file",
-    tarfile.CONTTYPE: "file",
-    tarfile.GNUTYPE_SPARSE: "file",
-    tarfile.LNKTYPE: "hard link",
-    tarfile.SYMTYPE: "symbolic link",
-    tarfile.CHRTYPE: "character device",
-    tarfile.BLKTYPE: "block device",
-    tarfile.DIRTYPE: "folder",
-    tarfile.FIFOTYPE: "pipe",
-}
-
-
-def _read(archive: tarfile.TarFile, info: tarfile.TarInfo) -> _File:
-    xattrs = sorted(item for item in info.pax_headers.items() if item[0].startswith("SCHILY.xattr."))
-    return _File(
-        type=_TYPES.get(info.type, "something else"),
-        mode=f"{info.mode & 0o7777:04o}",
-        owner=f"{info.uid}:{info.gid}",
-        time=f"{info.mtime:.9f}".rstrip("0").rstrip("."),
-        size=info.size,
-        link=info.linkname,
-        device=f"{info.devmajor}:{info.devminor}" if info.ischr() or info.isblk() else "",
-        xattrs=" ".join(f"{key}={value!a}" for key, value in xattrs),
-        content=_digest(archive, info) if info.isreg() else None,
-    )
-
-
-def _members(layer: SavedLayer) -> Iterator[tuple[str, _File]]:
-    try:
-        with layer.path.open("rb") as file:
-            window: Any = Window(file, layer.offset, layer.size)
-            with tarfile.open(fileobj=window, mode="r:") as archive:
-                for info in archive:
-                    yield info.name.removeprefix("./").strip("/"), _read(archive, info)
-                    cast(Any, archive).members = []  # else it remembers every one
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise BuildError(
-            "layer-malformed", f"the layer cannot be read: {error}", where=layer.diff_id
-        ) from None
-
-
-def _seen(layers: Sequence[SavedLayer]) -> tuple[dict[str, _File], list[str]]:
-    """Return what a container would see of these layers, and every name in the order of writing."""
-    files: dict[str, _File] = {}
-    order = []
-    for layer in layers:
-        for name, file in _members(layer):
-            folder, _, last = name.rpartition("/")
-            order.append(name)
-            if last == ".wh..wh..opq":
-                _remove_below(files, folder)
-            elif last.startswith(".wh."):
-                hidden = f"{folder}/{last[4:]}".lstrip("/")
-                _remove_below(files, hidden)
-                files.pop(hidden, None)
-            elif name not in ("", "."):
-                files[name] = file
-    return files, order
-
-
-def _remove_below(files: dict[str, _File], folder: str) -> None:
-    for name in [name for name in files if name.startswith(f"{folder}/")]:
-        del files[name]
 
 
 def _file_class(path: str, aspect: str) -> DifferenceClass:
@@ -141,21 +48,54 @@ def _file_class(path: str, aspect: str) -> DifferenceClass:
 _ASPECTS = ("type", "mode", "owner", "time", "link", "device", "xattrs", "content")
 
 
-def _files(first: Sequence[SavedLayer], second: Sequence[SavedLayer]) -> Iterator[ImageDifference]:
-    (a, order_a), (b, order_b) = _seen(first), _seen(second)
+class _Lower:
+    """The layers below those that are compared: read, by name alone, once a whiteout may hide some of it."""
+
+    def __init__(self, *sides: Sequence[SavedLayer]) -> None:
+        self._sides = sides
+
+    @cached_property
+    def _roots(self) -> list[Entry]:
+        return [seen(layers, contents=False)[0] for layers in self._sides]
+
+    def hidden(self, path: str, entry: Entry) -> bool:
+        """Whether an entry of a higher layer takes away something that a container would see."""
+        if not entry.hides:
+            return False
+        found = [below for root in self._roots if (below := root.find(path)) is not None]
+        return any(below.below for below in found) if entry.file is not None else bool(found)
+
+
+def _values(
+    path: str, one: Entry | None, other: Entry | None, lower: _Lower
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield aspect and both values, of each aspect that both sides can have."""
+    files = [None if side is None else side.file for side in (one, other)]
+    hides = [side is not None and side.is_folder and lower.hidden(path, side) for side in (one, other)]
+    if files[0] is not None and files[1] is not None:
+        for aspect in _ASPECTS:
+            yield aspect, getattr(files[0], aspect), getattr(files[1], aspect)
+    elif path != "/":
+        types = [None if file is None else file.type for file in files]
+        yield "presence", types[0], types[1]
+    words = ["hides lower layers" if hidden else None for hidden in hides]
+    yield "whiteout", words[0], words[1]
+
+
+def _files(
+    first: Sequence[SavedLayer], second: Sequence[SavedLayer], lower: _Lower
+) -> Iterator[ImageDifference]:
+    (a, order_a), (b, order_b) = seen(first), seen(second)
     differing = False
-    for path in sorted(a.keys() | b.keys()):
-        one, other = a.get(path), b.get(path)
-        for aspect in ("presence",) if one is None or other is None else _ASPECTS:
-            name = "type" if aspect == "presence" else aspect
-            values = [None if side is None else getattr(side, name) for side in (one, other)]
-            if values[0] != values[1]:
+    for path, one, other in pairs(a, b):
+        for aspect, value, other_value in _values(path, one, other, lower):
+            if value != other_value:
                 differing = True
                 yield ImageDifference(
                     path=path,
                     aspect=aspect,
-                    first=values[0],
-                    second=values[1],
+                    first=value,
+                    second=other_value,
                     kind=_file_class(path, aspect),
                 )
     if not differing:
@@ -221,7 +161,8 @@ def compare_images(first: SavedImage, second: SavedImage, *, base_layers: int = 
     while start < min(map(len, ids)) and ids[0][start] == ids[1][start]:
         start += 1
     if ids[0][start:] != ids[1][start:]:
-        take(_files(first.layers[start:], second.layers[start:]))
+        lower = _Lower(first.layers[:start], second.layers[:start])
+        take(_files(first.layers[start:], second.layers[start:], lower))
     return ImageComparison(
         first=tuple(ids[0]),
         second=tuple(ids[1]),

@@ -50,6 +50,13 @@ def _from_engine(engine: DockerEngine, name: str, folder: Path) -> SavedImage:
     return open_saved(archive, scratch=folder)
 
 
+def _checked(image: SavedImage) -> SavedImage:
+    """An archive may say of its layers what it likes: each is held to its digest."""
+    for layer in image.layers:
+        layer.check()
+    return image
+
+
 def _open(name: str, folder: Path) -> SavedImage:
     """Open what is named; what has to be unpacked lies in `folder`, which is made."""
     folder.mkdir()
@@ -62,7 +69,7 @@ def _open(name: str, folder: Path) -> SavedImage:
     elif path.is_dir():
         return open_layout(path, scratch=folder)
     elif path.is_file():
-        return open_saved(path, scratch=folder)
+        return _checked(open_saved(path, scratch=folder))
     with DockerEngine.connect() as engine:
         return _from_engine(engine, name, folder)
 

@@ -33,6 +33,8 @@ class Content:
     uid: int = 0
     mode: int = 0o644
     link: str | None = None
+    hard: str | None = None
+    folder: bool = False
 
 
 def packed(files: Mapping[str, Content], *, form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -48,6 +50,10 @@ def packed(files: Mapping[str, Content], *, form: int = tarfile.PAX_FORMAT) -> b
             )
             if content.link is not None:
                 info.type, info.linkname, info.size = tarfile.SYMTYPE, content.link, 0
+            if content.hard is not None:
+                info.type, info.linkname, info.size = tarfile.LNKTYPE, content.hard, 0
+            if content.folder:
+                info.type, info.size = tarfile.DIRTYPE, 0
             archive.addfile(info, io.BytesIO(content.data))
     return buffer.getvalue()
 
@@ -142,6 +148,70 @@ def test_later_layers_hide_earlier_ones(made: Made) -> None:
     split += [{"a/x": Content(), "a/y": Content(), "b": Content()}]
     other = made.image(shared, *map(packed, split))
     assert [one.kind for one in compare_images(one, other).differences] == ["order"]
+
+
+def differing(found: ImageComparison) -> set[tuple[str, str]]:
+    return {(one.path, one.aspect) for one in found.differences}
+
+
+WHITEOUT, FOLDER = Content(b""), Content(folder=True)
+
+
+@pytest.mark.parametrize("hidden", [{"a/.wh..wh..opq": WHITEOUT}, {"a/.wh.x": WHITEOUT}, {".wh.a": WHITEOUT}])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_whiteout_hides_no_file_of_its_own_layer(
+    made: Made, hidden: dict[str, Content], last: bool
+) -> None:
+    extra = {"a/x": Content(b"new")}
+    layer = {**extra, **hidden} if last else {**hidden, **extra}
+    below = packed({"b": Content()})
+    found = compare_images(made.image(below, packed({})), made.image(below, packed(layer)))
+    assert differing(found) == {("a/x", "presence")}
+
+
+def test_a_whiteout_of_what_both_share_is_a_difference(made: Made) -> None:
+    shared = packed({"a": FOLDER, "a/x": Content(), "b": Content()})
+    nothing = made.image(shared, packed({"a": FOLDER}))
+    for layer, expected in (
+        ({"a": FOLDER, "a/.wh.x": WHITEOUT}, {("a/x", "whiteout")}),
+        ({"a": FOLDER, "a/.wh..wh..opq": WHITEOUT}, {("a", "whiteout")}),
+        ({"a": FOLDER, ".wh.b": WHITEOUT}, {("b", "whiteout")}),
+        ({"a": FOLDER, "a/.wh.absent": WHITEOUT}, {("the layers", "order of members")}),
+    ):
+        assert differing(compare_images(nothing, made.image(shared, packed(layer)))) == expected
+
+
+def test_what_is_no_folder_takes_the_place_of_one_and_of_all_in_it(made: Made) -> None:
+    folder = packed({"a": FOLDER, "a/x": Content(), "a/y": Content()})
+    one = made.image(packed({"z": Content()}), folder, packed({"a": Content(b"file")}))
+    other = made.image(packed({"z": Content()}), packed({"a": Content(b"file")}))
+    assert [one.kind for one in compare_images(one, other).differences] == ["order"]
+    back = made.image(packed({"z": Content()}), folder, packed({"a": Content()}), packed({"a": FOLDER}))
+    assert differing(compare_images(other, back)) == {("a", "type"), ("a", "content")}
+
+
+def test_hard_links_are_the_files_they_name(made: Made) -> None:
+    one = made.image(packed({"a": Content(b"same"), "b": Content(hard="a"), "c": Content(hard="./a")}))
+    turned = made.image(packed({"c": Content(b"same"), "a": Content(hard="c"), "b": Content(hard="c")}))
+    assert [one.kind for one in compare_images(one, turned).differences] == ["order"]
+    changed = made.image(packed({"a": Content(b"else"), "b": Content(hard="a"), "c": Content(hard="a")}))
+    assert differing(compare_images(one, changed)) == {(name, "content") for name in "abc"}
+    apart = made.image(packed({name: Content(b"same") for name in "abc"}))
+    assert differing(compare_images(one, apart)) == {(name, "link") for name in "abc"}
+    replaced = made.image(
+        packed({"a": Content(b"same"), "b": Content(hard="a"), "c": Content(hard="a")}),
+        packed({"a": Content(b"same")}),
+    )
+    assert differing(compare_images(one, replaced)) == {(name, "link") for name in "abc"}
+
+
+def test_a_thousand_folders_deep_and_a_thousand_whiteouts_are_read(made: Made) -> None:
+    deep = "/".join("d" * 1500)
+    layer = {f"{deep}/x": Content(), **{f"f{number}": Content() for number in range(1000)}}
+    gone = {f".wh.f{number}": WHITEOUT for number in range(1000)}
+    one = made.image(packed({"z": Content()}), packed(layer), packed(gone))
+    other = made.image(packed({"z": Content()}), packed({f"{deep}/x": Content(b"y")}))
+    assert differing(compare_images(one, other)) == {(f"{deep}/x", "content")}
 
 
 def test_memory_does_not_grow_with_the_size_of_files(made: Made) -> None:
