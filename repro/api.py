@@ -81,7 +81,9 @@ def verify(run: Folder, trust: Folder, *, demands: Demands | None = None) -> Ver
     return verify_folder(Path(run), Path(trust), demands)
 
 
-def replay(run: Folder, trust: Folder, project: Folder, *, runtime: str = "image") -> Verdict:
+def replay(
+    run: Folder, trust: Folder, project: Folder, *, runtime: str = "image", image: str | None = None
+) -> Verdict:
     """Verify a run, run it again, and judge it. Nothing runs before the run is verified.
 
     Args:
@@ -89,12 +91,16 @@ def replay(run: Folder, trust: Folder, project: Folder, *, runtime: str = "image
         trust: your own policy.
         project: folder whose data sets, and source for a rebuild, are used.
         runtime: `image`, or `host` for a run that was captured without one.
+        image: where the signed image lies: `engine`, `oci://…`, an OCI image layout or an archive; None is
+            the engine. Where it is not, it is rebuilt from the signed lock.
 
     Raises:
         TrustError: the run is not verified, by the code of the first check that failed.
     """
     with Console(quiet=True) as console:
-        return replay_run(Path(run), Path(trust), Path(project), runtime=runtime, console=console)
+        return replay_run(
+            Path(run), Path(trust), Path(project), runtime=runtime, image=image, console=console
+        )
 
 
 def compare(first: Folder, second: Folder) -> Verdict:

@@ -20,6 +20,7 @@ __all__ = [
     "Clock",
     "Engine",
     "Git",
+    "ImageRegistry",
     "OnLine",
     "Progress",
     "Resolver",
@@ -183,6 +184,23 @@ class Engine(Protocol):
 
     def remove(self, image: str) -> None:
         """Remove an image and what only it needs."""
+
+
+class ImageRegistry(Protocol):
+    """One repository of a registry, to be written to.
+
+    Every method may raise NetworkError, kinds `registry-unreachable`, `registry-refused`, `registry-failed`,
+    `registry-wrong-bytes`, `registry-busy` or `credential-helper-missing`.
+    """
+
+    def push_blob(self, digest: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
+        """Push `size` bytes, unless they are there; `chunks` gives them from their start each time."""
+
+    def push_manifest(self, data: bytes, media_type: str, *, tag: str | None = None) -> object:
+        """Push a manifest under its digest, or under a tag."""
+
+    def read_back(self, version: str) -> tuple[Digest, Digest]:
+        """Ask what a tag or a digest names now; return the digests of its manifest and of its config."""
 
 
 class Runtime(Protocol):

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 
 from repro.adapters.registry import Registry
-from repro.digest import digest_bytes
+from repro.digest import Digest, digest_bytes
 
 __all__ = ["RegistryWriter"]
 
@@ -78,6 +78,12 @@ class RegistryWriter(Registry):
                 return None
             self._check(response.status_code)
             return dict(response.headers)
+
+    def read_back(self, version: str) -> tuple[Digest, Digest]:
+        """Ask what a tag or a digest names now; return the digests of its manifest and of its config."""
+        manifest, digest = self._document(f"manifests/{version}", version)
+        config = str((manifest.get("config") or {}).get("digest"))
+        return digest, self._checked(f"blobs/{config}", config)[1]
 
 
 class _Body:

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from repro.build.context import check_inputs, context_chunks, installed_size
 from repro.build.graft import graft, held_stock, keep_stock
+from repro.build.load import image_name, load_image
 from repro.build.normalise import canonical_layer
-from repro.build.oci import Layer, docker_archive, image_config, image_manifest
+from repro.build.oci import Layer, image_config, image_manifest
 from repro.build.record import write_record
 from repro.build.saved import SavedImage, SavedLayer, Window, open_saved
 from repro.digest import canonical_json, digest_bytes, hex_of, pretty_json
@@ -140,34 +141,6 @@ def _normalise(
     return canonical_json(config), layers
 
 
-def _load(engine: Engine, config: bytes, layers: list[Layer], plan: BuildPlan, progress: Progress) -> None:
-    """Give the engine the normalised image, unless it holds it, and make sure that it holds just that."""
-    digest = digest_bytes(config)
-    diff_ids = [layer.diff_id for layer in layers]
-    if engine.find(digest, diff_ids=diff_ids) is not None:
-        return
-    progress.start("loading", sum(layer.size for layer in layers if layer.chunks is not None))
-    tag = f"repro/{plan.name}-{plan.accelerator}:{hex_of(digest)[:12]}"
-
-    def counted() -> Iterator[bytes]:
-        for chunk in docker_archive(config, layers, tag=tag):
-            yield chunk
-            progress.advance(len(chunk))
-
-    try:
-        loaded = engine.load(counted())
-        if engine.find(digest, diff_ids=diff_ids) is None:
-            raise BuildError(
-                "load-differs",
-                f"the engine answered {loaded} where the image is {digest}",
-                remedy="report this with the engine's name and version; the image must not be used",
-            )
-    except BaseException:
-        with suppress(ReproError):
-            engine.remove(tag)
-        raise
-
-
 def _identity(config: bytes, layers: list[Layer], saved: Mapping[str, Any]) -> ImageIdentity:
     return ImageIdentity(
         config_digest=digest_bytes(config),
@@ -219,9 +192,10 @@ def build_image(
     if not fresh and (record := held_record(plan, engine=engine, cache=cache)) is not None:
         return record
     check_inputs(plan, root=root, cache=cache)
+    name = image_name(plan.name, plan.accelerator)
     if not fresh and (stock := held_stock(plan, engine=engine, cache=cache)) is not None:
         config, layers = graft(plan, stock, root=root)
-        _load(engine, config, layers, plan, progress)
+        load_image(engine, config, layers, name=name, progress=progress)
         platform = {"os": stock.record.identity.os, "architecture": stock.record.identity.architecture}
         record = stock.record.model_copy(
             update={"identity": _identity(config, layers, platform), "plan_digest": plan.digest}
@@ -234,15 +208,15 @@ def build_image(
     scratch.mkdir(parents=True, exist_ok=True)
     _check_space(plan, base, info, cache)
     with (
-        tempfile.TemporaryDirectory(dir=scratch, prefix="build-") as name,
+        tempfile.TemporaryDirectory(dir=scratch, prefix="build-") as temporary,
         _raw_image(plan, base, engine, cache, root, progress) as raw,
     ):
-        folder = Path(name)
+        folder = Path(temporary)
         progress.start("saving")
         _spool(engine.save(raw), folder / "saved.tar", progress)
         saved = open_saved(folder / "saved.tar", scratch=folder)
         config, layers = _normalise(saved, plan, info, folder, progress)
-        _load(engine, config, layers, plan, progress)
+        load_image(engine, config, layers, name=name, progress=progress)
     record = ImageRecord(
         identity=_identity(config, layers, saved.config),
         plan_digest=plan.digest,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _layer(root: Path, described: dict[str, Any], diff_id: str, scratch: Path) -> SavedLayer:
     path, media_type = _blob(root, described["digest"]), str(described.get("mediaType", ""))
+    if not is_digest(diff_id):
+        raise _bad(f"{diff_id!a} is no sha256 digest", str(root))
     if media_type.endswith("zstd"):
         raise _bad("layers packed with zstd cannot be read", str(described["digest"]))
     if not media_type.endswith("gzip"):
@@ -56,13 +59,13 @@ def _layer(root: Path, described: dict[str, Any], diff_id: str, scratch: Path) -
     try:
         with gzip.open(path) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file, CHUNK_BYTES)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise _bad(f"a layer cannot be unpacked: {error}", str(described["digest"])) from None
     return SavedLayer(diff_id, plain, 0, plain.stat().st_size)
 
 
-def _manifest(root: Path) -> dict[str, Any]:
-    """The one image of a layout; entries that are attestations are passed over."""
+def _manifest(root: Path, wanted: str | None) -> dict[str, Any]:
+    """The one image of a layout, or the wanted one; entries that are attestations are passed over."""
     document = _document(root / "index.json")
     while True:
         images = [
@@ -70,6 +73,7 @@ def _manifest(root: Path) -> dict[str, Any]:
             for entry in document.get("manifests", [])
             if "vnd.docker.reference.type" not in entry.get("annotations", {})
         ]
+        images = [entry for entry in images if entry.get("digest") == wanted] or images
         if len(images) != 1:
             raise _bad(f"the index names {len(images)} images, not one", str(root))
         document = _document(_blob(root, images[0].get("digest")))
@@ -77,18 +81,19 @@ def _manifest(root: Path) -> dict[str, Any]:
             return document
 
 
-def open_layout(root: Path, *, scratch: Path) -> SavedImage:
+def open_layout(root: Path, *, scratch: Path, wanted: str | None = None) -> SavedImage:
     """Read the index of a layout that holds one image.
 
     Args:
         root: folder with `index.json` and `blobs/`.
         scratch: folder for layers that have to be unpacked.
+        wanted: digest of the manifest to take where the index names several.
 
     Raises:
         BuildError: `layout-malformed`.
     """
     try:
-        manifest = _manifest(root)
+        manifest = _manifest(root, wanted)
         config = _document(_blob(root, manifest["config"]["digest"]))
         described, diff_ids = manifest["layers"], config["rootfs"]["diff_ids"]
         layers = tuple(
@@ -99,4 +104,4 @@ def open_layout(root: Path, *, scratch: Path) -> SavedImage:
         raise _bad(f"it has not the members of a layout: {error!r}", str(root)) from None
     for layer in layers:
         layer.check()
-    return SavedImage(config, layers)
+    return SavedImage(config, layers, manifest["config"]["digest"])

@@ -9,17 +9,27 @@ import json
 import posixpath
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from repro.digest import CHUNK_BYTES
+from repro.digest import CHUNK_BYTES, Digest, digest_bytes, hex_of, is_digest
 from repro.errors import BuildError
 
 __all__ = ["SavedImage", "SavedLayer", "Window", "open_saved"]
 
 _GZIP = b"\x1f\x8b"
+_MAX_BYTES = 8 << 20
+"""What a config may have."""
+
+
+_UNREADABLE = (
+    tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError,
+    KeyError, ValueError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
+"""What reading an archive of anybody's making may come to."""
 
 
 class Window(io.RawIOBase):
@@ -92,6 +102,8 @@ class SavedImage:
 
     config: dict[str, Any]
     layers: tuple[SavedLayer, ...]
+    config_digest: Digest
+    """Of the config's own bytes, whoever wrote it."""
 
 
 def _damaged(message: str, where: str) -> BuildError:
@@ -102,11 +114,13 @@ def _damaged(message: str, where: str) -> BuildError:
 
 def _plain(member: tarfile.TarInfo, archive: Path, diff_id: str, scratch: Path) -> SavedLayer:
     """A layer as it lies in the archive, or unpacked beside it where the engine compressed it."""
+    if not is_digest(diff_id):
+        raise ValueError(f"{diff_id!a} is no sha256 digest")
     with archive.open("rb") as file:
         raw = io.BufferedReader(Window(file, member.offset_data, member.size), CHUNK_BYTES)
         if raw.peek(2)[:2] != _GZIP:
             return SavedLayer(diff_id, archive, member.offset_data, member.size)
-        path = scratch / f"{diff_id.removeprefix('sha256:')}.tar"
+        path = scratch / f"{hex_of(diff_id)}.tar"
         with gzip.GzipFile(fileobj=raw) as unpacked, path.open("wb") as plain:
             shutil.copyfileobj(unpacked, plain, CHUNK_BYTES)
     return SavedLayer(diff_id, path, 0, path.stat().st_size)
@@ -132,20 +146,20 @@ def open_saved(archive: Path, *, scratch: Path) -> SavedImage:
                     return resolve(posixpath.join(posixpath.dirname(member.name), member.linkname))
                 return member
 
-            def document(name: str) -> Any:
+            def content(name: str) -> bytes:
                 stream = saved.extractfile(resolve(name))
-                assert stream is not None
-                return json.load(stream)
+                if stream is None:
+                    raise KeyError(name)
+                return stream.read(_MAX_BYTES)
 
-            (described,) = document("manifest.json")
-            config = document(described["Config"])
+            (described,) = json.loads(content("manifest.json"))
+            written = content(described["Config"])
+            config = json.loads(written)
             diff_ids = config["rootfs"]["diff_ids"]
             layers = tuple(
                 _plain(resolve(name), archive, diff_id, scratch)
                 for name, diff_id in zip(described["Layers"], diff_ids, strict=True)
             )
-    except (tarfile.TarError, KeyError, ValueError, TypeError, EOFError, gzip.BadGzipFile) as error:
-        raise _damaged(
-            f"the engine saved an image that cannot be read: {error!r}", str(archive.name)
-        ) from None
-    return SavedImage(config, layers)
+    except _UNREADABLE as error:
+        raise _damaged(f"the saved image cannot be read: {error!r}", str(archive.name)) from None
+    return SavedImage(config, layers, digest_bytes(written))

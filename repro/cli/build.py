@@ -16,6 +16,7 @@ from repro.cli import options
 from repro.cli.console import Console, print_json
 from repro.cli.flow import bring
 from repro.cli.project import file_cache, locked_project
+from repro.cli.shipping import push_built
 from repro.image import ImageRecord, LayerCheck
 from repro.report.words import count, printable, size
 
@@ -34,6 +35,12 @@ __all__ = ["command"]
     show_default=True,
     help="What builds. BuildKit needs the docker command and is quicker; the image is the same.",
 )
+@click.option(
+    "--push",
+    "push_to",
+    metavar="REFERENCE",
+    help="Push the image to `[oci://]REGISTRY/REPOSITORY[:TAG]`, and read its digests back.",
+)
 @options.quiet
 @options.as_json
 def command(
@@ -42,6 +49,7 @@ def command(
     fresh: bool,
     checking: bool,
     builder: str,
+    push_to: str | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -50,12 +58,17 @@ def command(
     Everything comes from the lock and the cache; the build has no network.
     --check builds once more from nothing, and compares every file of the
     packages with the layer assembled straight from the locked wheels.
+    --push names the image in a registry by the digest that a run is signed
+    with; credentials are those of `docker login`.
 
     \b
     Example:  repro build -a cpu
               repro build -a cpu --check
+              repro build -a cpu --push registry.example/team/pilot:v1
     Exit codes: 0 built or the same, 1 could not do it, 2 usage, 3 differs.
     """
+    if checking and push_to is not None:
+        raise click.UsageError("--check and --push are two commands: check first, then push what is held")
     written, locked, name = locked_project(root, accelerator)
     with (
         Console(quiet=quiet or as_json) as console,
@@ -71,13 +84,16 @@ def command(
             again = build(fresh=True)
             check = check_image(plan, again, engine=engine, cache=file_cache(), progress=console)
             return _say_check(record, again, check, as_json=as_json)
+        pushed = push_built(record, push_to, engine=engine, console=console) if push_to else None
     if as_json:
-        print_json(record.tree())
+        print_json({**record.tree(), "pushed": pushed} if pushed else record.tree())
         return 0
     identity = record.identity
     click.echo(f"image {identity.config_digest}")
     layers = f"{count(len(identity.diff_ids), 'layer')}, {record.base_layers} of the base"
     click.echo(f"  {identity.os}/{identity.architecture}, {layers}, {size(identity.size)}")
+    if pushed:
+        click.echo(f"pushed {pushed}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,10 @@ from repro.ports import Runtime
 from repro.resolve import hold
 from repro.run import Project
 
-__all__ = ["Ready", "bring", "ready"]
+__all__ = ["Ready", "Supply", "bring", "ready"]
+
+Supply = Callable[[DockerEngine], ImageRecord | None]
+"""Brings an image into an engine; None where it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +69,21 @@ def bring(written: Written, locked: Locked, accelerators: list[str], console: Co
 
 
 @contextmanager
-def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Console) -> Iterator[Ready]:
+def ready(
+    written: Written,
+    locked: Locked,
+    name: str,
+    *,
+    kind: str,
+    console: Console,
+    supply: Supply | None = None,
+) -> Iterator[Ready]:
     """Build the image or get the virtual environment, and open what runs the pilot in it.
 
     Where the engine holds the image already, no wheel is fetched.
+
+    Args:
+        supply: brings an image that was built elsewhere.
 
     Raises:
         LockError: what can be had now is not what is locked.
@@ -86,7 +100,7 @@ def ready(written: Written, locked: Locked, name: str, *, kind: str, console: Co
         yield Ready(project=project, runtime=runtime, image=None, engine=None)
         return
     with DockerEngine.connect() as engine:
-        image = held_record(plan, engine=engine, cache=cache)
+        image = (supply(engine) if supply else None) or held_record(plan, engine=engine, cache=cache)
         artifacts = bring(written, locked, [] if image else [name], console)
         image = image or build_image(plan, engine=engine, cache=cache, root=written.root, progress=console)
         yield Ready(

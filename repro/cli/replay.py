@@ -16,6 +16,7 @@ from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_r
 from repro.cli.kept import signed_project
 from repro.cli.pilot import PHASES, scratch
 from repro.cli.project import Locked, Written, locked_project
+from repro.cli.shipping import signed_image
 from repro.cli.signing import Signing
 from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_folder
 from repro.errors import RunError, TrustError
@@ -62,8 +63,13 @@ def _replayed(
     return judge(run, verified, signed, now, opened, repeated)
 
 
-def replay_run(run: Path, trust: Path, root: Path, *, runtime: str, console: Console) -> Verdict:
+def replay_run(
+    run: Path, trust: Path, root: Path, *, runtime: str, image: str | None, console: Console
+) -> Verdict:
     """Verify a run, run it again as it was signed, and judge it.
+
+    Args:
+        image: where the signed image lies, as `repro.cli.shipping.signed_image` has it.
 
     Raises:
         TrustError: the run is not verified.
@@ -78,8 +84,9 @@ def replay_run(run: Path, trust: Path, root: Path, *, runtime: str, console: Con
         )
     verified = verification.manifest
     signed = signed_project(run, verified.manifest, root)
+    supply = signed_image(image, verified.manifest, console)
     with (
-        ready(*signed, verified.manifest.accelerator, kind=runtime, console=console) as opened,
+        ready(*signed, verified.manifest.accelerator, kind=runtime, console=console, supply=supply) as opened,
         scratch() as folder,
     ):
         _require_signed_image(opened, verified)
@@ -91,6 +98,13 @@ def replay_run(run: Path, trust: Path, root: Path, *, runtime: str, console: Con
 @options.trust
 @options.project
 @options.engine_runtime
+@click.option(
+    "--image",
+    "image_in",
+    metavar="SOURCE",
+    help="Where the signed image lies: `engine` (the default), `oci://REGISTRY/REPOSITORY[:TAG]`, "
+    "a folder with an OCI layout, or an archive of `docker save` or of such a layout.",
+)
 @click.option(
     "--current", is_flag=True, help="Replay with the project as it stands now, not as it was signed."
 )
@@ -110,6 +124,7 @@ def command(
     trust_file: Path,
     root: Path,
     runtime: str,
+    image_in: str | None,
     current: bool,
     asked: bool,
     signing: Signing | None,
@@ -121,16 +136,20 @@ def command(
 ) -> int:
     """Verify a run, run it again, and say whether it is the same.
 
-    The signed image is used where the engine holds it, and rebuilt from the
-    signed lock where not. The project's folder gives data sets, and the source
-    for a rebuild. Nothing runs before the run is verified.
+    The signed image is used where --image or the engine has it, and rebuilt
+    from the signed lock where not; another image is refused. The project's
+    folder gives data sets, and the source for a rebuild. Nothing runs before
+    the run is verified.
 
     \b
     Example:  repro replay manifests/pilot.cpu --trust trust.yaml
+              repro replay manifests/pilot.cpu --trust trust.yaml --image oci://registry.example/team/pilot
     Exit codes: 0 reproduced, 1 could not do it, 2 usage, 3 rejected or diverged, 4 could not tell.
     """
     if asked and signing is None:
         raise click.UsageError("--sign needs --key")
+    if image_in is not None and (current or runtime == "host"):
+        raise click.UsageError("--image is where the signed image lies: not for --current or --runtime host")
     signer = signing.open() if asked and signing else None
     verification = verify_folder(run, trust_file, Demands(replays=False))
     if verification.manifest is None:
@@ -141,13 +160,14 @@ def command(
     verified = verification.manifest
     accelerator = verified.manifest.accelerator
     signed = signed_project(run, verified.manifest, root)
-    now = signed
+    console = Console(quiet=quiet or as_json)
+    now, supply = signed, None if current else signed_image(image_in, verified.manifest, console)
     if current:
         written, locked, _ = locked_project(root, accelerator)
         now = (written, locked)
     with (
-        Console(quiet=quiet or as_json) as console,
-        ready(*now, accelerator, kind=runtime, console=console) as opened,
+        console,
+        ready(*now, accelerator, kind=runtime, console=console, supply=supply) as opened,
         scratch() as folder,
     ):
         if not current:

@@ -19,8 +19,12 @@ __all__ = ["push", "push_manifest", "serve_registry"]
 
 
 @contextmanager
-def serve_registry(folder: Path) -> Iterator[str]:
-    """Serve from an empty folder on a free port until the block ends; yield host and port."""
+def serve_registry(folder: Path, *, htpasswd: str | None = None) -> Iterator[str]:
+    """Serve from an empty folder on a free port until the block ends; yield host and port.
+
+    Args:
+        htpasswd: `user:bcrypt` of the one who may come in; None lets everybody.
+    """
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("docker-registry is not installed here")
@@ -29,7 +33,14 @@ def serve_registry(folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     folder.mkdir(exist_ok=True)
     storage = {"filesystem": {"rootdirectory": str(folder)}}
-    config = {"version": "0.1", "storage": storage, "http": {"addr": f"127.0.0.1:{port}"}}
+    config: dict[str, object] = {
+        "version": "0.1",
+        "storage": storage,
+        "http": {"addr": f"127.0.0.1:{port}"},
+    }
+    if htpasswd is not None:
+        (folder / "htpasswd").write_text(htpasswd + "\n")
+        config["auth"] = {"htpasswd": {"realm": "here", "path": str(folder / "htpasswd")}}
     (folder / "config.yml").write_text(json.dumps(config))
     with subprocess.Popen(
         [program, "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -47,7 +58,7 @@ def serve_registry(folder: Path) -> Iterator[str]:
 
 def _answers(host: str) -> bool:
     try:
-        return requests.get(f"http://{host}/v2/", timeout=5).ok
+        return requests.get(f"http://{host}/v2/", timeout=5).status_code in (200, 401)
     except requests.exceptions.ConnectionError:
         return False
 

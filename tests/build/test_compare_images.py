@@ -20,6 +20,7 @@ from repro.build.compare_images import compare_images
 from repro.build.layout import open_layout
 from repro.build.saved import SavedImage, SavedLayer
 from repro.cli import cli
+from repro.digest import digest_json
 from repro.errors import BuildError
 from repro.image import ImageComparison
 
@@ -72,7 +73,8 @@ class Made:
             path = self.folder / f"{self.number}.tar"
             path.write_bytes(data)
             kept.append(SavedLayer(f"sha256:{hashlib.sha256(data).hexdigest()}", path, 0, len(data)))
-        return SavedImage({"config": {"Labels": dict(labels or {})}, **config}, tuple(kept))
+        tree = {"config": {"Labels": dict(labels or {})}, **config}
+        return SavedImage(tree, tuple(kept), digest_json(tree))
 
 
 @pytest.fixture
