@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": "Check a signed run folder offline, against your own trust policy.",
     "replay": "Verify a run, run it again, and say whether it is the same.",
     "diff": "Say what differs between two run folders, or between two images, and why.",
+    "image": "Say what an image, or a root filesystem made from one, holds.",
     "show": "Print a run folder so that a person can read it.",
     "report": "Write a summary of a run and its replays as HTML or Markdown.",
     "export": "Hand a run on as CycloneDX, SLSA provenance or a test result.",

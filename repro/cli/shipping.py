@@ -27,7 +27,7 @@ from repro.errors import BuildError, LockError, RunError
 from repro.image import ImageIdentity, ImageRecord
 from repro.manifest import Manifest
 
-__all__ = ["push_built", "signed_image"]
+__all__ = ["push_built", "save_image", "signed_image"]
 
 
 def push_built(record: ImageRecord, where: str, *, engine: DockerEngine, console: Console) -> str:
@@ -51,12 +51,23 @@ def push_built(record: ImageRecord, where: str, *, engine: DockerEngine, console
             remedy="push to a tag, or to no more than the repository",
         )
     with scratch() as folder, RegistryWriter(reference, os.environ) as registry:
-        image = _saved(engine, identity, folder, console)
+        held = _held(engine, identity)
+        console.start("saving")
+        image = save_image(engine, held, folder)
         push_image(image, identity, registry, tag=reference.tag, progress=console)
     return f"{OCI}{reference.name}@{identity.manifest_digest}"
 
 
-def _saved(engine: DockerEngine, identity: ImageIdentity, folder: Path, console: Console) -> SavedImage:
+def save_image(engine: DockerEngine, image: str, folder: Path) -> SavedImage:
+    """Save an image, by the engine's own id, into an empty folder, and open it there."""
+    archive = folder / "saved.tar"
+    with archive.open("wb") as file:
+        for chunk in engine.save(image):
+            file.write(chunk)
+    return open_saved(archive, scratch=folder)
+
+
+def _held(engine: DockerEngine, identity: ImageIdentity) -> str:
     held = engine.find(identity.config_digest, diff_ids=identity.diff_ids)
     if held is None:
         raise BuildError(
@@ -65,12 +76,7 @@ def _saved(engine: DockerEngine, identity: ImageIdentity, folder: Path, console:
             where=identity.config_digest,
             remedy="build it with `repro build`",
         )
-    console.start("saving")
-    archive = folder / "saved.tar"
-    with archive.open("wb") as file:
-        for chunk in engine.save(held.id):
-            file.write(chunk)
-    return open_saved(archive, scratch=folder)
+    return held.id
 
 
 def signed_image(source: str | None, manifest: Manifest, console: Console) -> Supply:
