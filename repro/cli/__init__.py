@@ -39,6 +39,7 @@ COMMANDS = {
     "keys": "Make, show and trust signing keys.",
     "matrix": "List the accelerators of repro.yaml, one CI job for each.",
     "doctor": "Say what this machine can do, and how to mend what it cannot.",
+    "completion": "Print a script for a shell that completes commands, options and paths.",
 }
 """Command name to purpose line, in the order of the pipeline."""
 
@@ -76,7 +77,6 @@ class _Lazy(click.Group):
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 yes, 1 could not do it, 2 usage, 3 no, 4 could not tell.",
 )
 @click.version_option(__version__, prog_name="repro")
 def cli() -> None:
@@ -84,6 +84,11 @@ def cli() -> None:
 
     repro.yaml is locked, built, run, recorded and signed; what was signed is
     replayed and judged.
+
+    \b
+    Example:  repro capture -a cpu --key keys/train.key
+              repro verify manifests/pilot.cpu --trust trust.yaml
+    Exit codes: 0 yes, 1 could not do it, 2 usage, 3 no, 4 could not tell.
     """
 
 

@@ -34,7 +34,7 @@ def command(reveal: bool, as_json: bool) -> None:
 
     \b
     Example:  repro doctor
-    Exit codes: 0 printed, 1 could not tell.
+    Exit codes: 0 printed, 1 could not tell, 2 usage.
     """
     runner = SubprocessRunner()
     engine, trouble = _engine()

@@ -70,7 +70,12 @@ def _below(name: str) -> Listing:
 
 @click.group("image")
 def command() -> None:
-    """Say what an image, or a root filesystem made from one, holds."""
+    """Say what an image, or a root filesystem made from one, holds.
+
+    \b
+    Example:  repro image digest repro-base:bookworm
+    Exit codes: 0 yes, 1 could not do it, 2 usage, 3 no.
+    """
 
 
 @command.command("digest")

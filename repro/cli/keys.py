@@ -28,7 +28,13 @@ KIND = click.Choice(["ecdsa-p256", "ed25519"])
 
 @click.group("keys")
 def command() -> None:
-    """Make, show and trust signing keys."""
+    """Make, show and trust signing keys.
+
+    \b
+    Example:  repro keys new keys/train
+              repro keys trust trust.yaml keys/train.pub --principal train
+    Exit codes: 0 done, 1 could not do it, 2 usage.
+    """
 
 
 @command.command("new")

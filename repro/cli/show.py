@@ -38,7 +38,7 @@ def command(run: Path, as_json: bool) -> None:
 
     \b
     Example:  repro show manifests/pilot.cpu
-    Exit codes: 0 printed, 1 could not read it.
+    Exit codes: 0 printed, 1 could not read it, 2 usage.
     """
     manifest = read_manifest(run)
     measured, unread = _measured(run, manifest)
