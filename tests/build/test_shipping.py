@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -214,6 +216,29 @@ def test_the_signed_image_is_brought_from_anywhere(place: Place, kind: str) -> N
     held = place.engine.find(place.signed.identity.config_digest)
     assert held is not None
     assert held.diff_ids == place.signed.identity.diff_ids
+
+
+@pytest.mark.interop
+def test_what_another_tool_copies_is_brought_too(place: Place, tmp_path: Path) -> None:
+    skopeo = shutil.which("skopeo")
+    if skopeo is None:
+        pytest.skip("skopeo is not installed here")
+
+    def copy(source: str, target: str, *options: str) -> None:
+        command = [skopeo, "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false", *options]
+        subprocess.run([*command, source, target], check=True)
+
+    registry = f"docker://{place.host}/{REPOSITORY}"
+    copy(f"{registry}:tag", f"oci:{tmp_path}/layout:v1")
+    copy(f"{registry}:tag", f"oci:{tmp_path}/packed:v1", "--dest-compress")
+    copy(f"{registry}:tag", f"oci-archive:{tmp_path}/oci.tar:v1")
+    copy(f"{registry}:tag", f"docker-archive:{tmp_path}/docker.tar:team/pilot:v1")
+    copy(f"oci:{tmp_path}/layout:v1", f"{registry}:copied", "--dest-compress")
+    files = [str(tmp_path / name) for name in ("layout", "packed", "oci.tar", "docker.tar")]
+    for source in (*files, f"{place.name}:copied"):
+        place.forget()
+        assert place.supply(source) == place.signed
+        assert place.holds(place.signed)
 
 
 @pytest.mark.parametrize("kind", SOURCES[1:])
