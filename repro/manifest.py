@@ -64,7 +64,8 @@ class PhaseRecord(Noun):
     """One process tree of the pilot, from start to end."""
 
     name: str = Field(
-        pattern=r"^(full|interrupted|resumed|bare|probe/full|(calibration|control)/[a-z]{1,20}-[1-9][0-9]{0,3})$"
+        pattern=r"^(full|interrupted|resumed|bare|probe/full|modules/(target|candidate)"
+        r"|(calibration|control)/[a-z]{1,20}-[1-9][0-9]{0,3})$"
     )
     """`full`, `interrupted` and `resumed` are the run itself; the others tell more about it."""
     command: tuple[str, ...]

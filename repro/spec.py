@@ -133,6 +133,14 @@ class RecordSpec(Noun):
 
     every: int = Field(default=5, ge=1)
     """Fingerprint all tensors each so many steps; steps 1 to 3 and the last one always."""
+    modules: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    """Steps of which every module call is recorded, so that a replay can say which one departs."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a later member that is not set, as `LimitsSpec` does."""
+        tree: dict[str, Any] = write(self)
+        return {name: value for name, value in tree.items() if name != "modules" or value is not None}
 
 
 class ArtifactSpec(Noun):

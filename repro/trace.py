@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from repro.errors import TraceError
 
 __all__ = [
+    "ASIDE",
     "DETERMINISTIC",
     "FORMAT",
     "SKETCH_BUCKETS",
@@ -49,12 +50,15 @@ DETERMINISTIC = frozenset({"model", "step", "eval", "save", "load", "observe", "
 VOLATILE = frozenset({"head", "time", "mem", "err"})
 """Events that hold clocks, process numbers and the machine; never compared."""
 
+ASIDE = frozenset({"mod"})
+"""Events that are read only to say where two runs part; never compared to say whether they do."""
+
 TORN = "torn"
 """Name of the event a reader adds for a last line that was cut off; never in a file."""
 
 Event = dict[str, Any]
 
-_NAMES = DETERMINISTIC | VOLATILE
+_NAMES = DETERMINISTIC | VOLATILE | ASIDE
 _RANK = re.compile(r"(?:^|/)rank-(0|[1-9][0-9]{0,6})\.jsonl")
 _HEX = re.compile(r"nan|-?(?:inf|0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})")
 

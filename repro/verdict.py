@@ -22,6 +22,7 @@ __all__ = [
     "Growth",
     "Kind",
     "Layer",
+    "Located",
     "Outcome",
     "TensorRatio",
     "Verdict",
@@ -135,6 +136,7 @@ class Compared(Noun):
     steps: int = 0
     """Logical steps of the target, summed over its phases."""
     observables: tuple[str, ...] = ()
+    """What the target holds and was compared."""
     not_enforced: tuple[str, ...] = ()
     """Observables that the target itself did not repeat, or that the rule waives."""
 
@@ -194,6 +196,25 @@ class Explanation(Noun):
     sentence: str
 
 
+class Located(Noun):
+    """Where in the model two runs of one step part."""
+
+    rank: int
+    step: int
+    """Counted from 1 over the whole run."""
+    direction: Literal["forward", "backward"]
+    module: str
+    """Dotted name, empty for the model itself."""
+    cls: str
+    call: int
+    """Which call of that module in the step, from 0."""
+    relative: str | None
+    """Largest relative distance of its outputs, hex float; null where their shapes or number differ."""
+    own_code: bool
+    """Whether the module's children agree, so that it is code between them."""
+    sentence: str
+
+
 class Verdict(Noun):
     """The result of a comparison."""
 
@@ -212,6 +233,8 @@ class Verdict(Noun):
     """The first ones, by phase, step, cause before effect, rank, and size."""
     growth: tuple[Growth, ...] = ()
     envelope: EnvelopeSummary | None = None
+    located: Located | None = None
+    """The first module that departs; null where nobody asked, or where none does."""
     notes: tuple[str, ...] = ()
     """Plain sentences that limit what the outcome says."""
     explanations: tuple[Explanation, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from repro.attest.outcome import Verification
 from repro.attest.replayed import Replayed, replay_payload
 from repro.cli.flow import Ready
 from repro.cli.kept import checked_trace
+from repro.cli.localising import Localising
 from repro.cli.machine import facts_of_run
 from repro.cli.project import Locked, Written
 from repro.cli.signing import OpenedSigning
@@ -51,6 +52,11 @@ class Judged:
     verdict: Verdict
     run: PilotRun
     host: HostFacts
+
+    def localised(self, both: Localising, target: Trace) -> Judged:
+        """The same, with the module where the replay parts from the target."""
+        candidate = open_trace(self.run.folder, self.run.phases)
+        return replace(self, verdict=both.of(self.verdict, target, candidate))
 
 
 def judge(

@@ -13,7 +13,8 @@ from repro.cli import options
 from repro.cli.console import Console, print_json
 from repro.cli.flow import Ready, ready
 from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
-from repro.cli.kept import signed_project
+from repro.cli.kept import checked_trace, signed_project
+from repro.cli.localising import Localising
 from repro.cli.pilot import PHASES, scratch
 from repro.cli.project import Locked, Written, locked_project
 from repro.cli.shipping import signed_image
@@ -116,6 +117,12 @@ def replay_run(
 @click.option(
     "--keep", "kept", type=click.Path(path_type=Path, file_okay=False), help="Keep verdict and traces here."
 )
+@click.option(
+    "--localize",
+    "localizing",
+    is_flag=True,
+    help="Where it diverges, run that step on both sides once more and name the first module that departs.",
+)
 @click.option("--detail", is_flag=True, help="Print every difference that was kept.")
 @options.quiet
 @options.as_json
@@ -130,6 +137,7 @@ def command(
     signing: Signing | None,
     report: Path | None,
     kept: Path | None,
+    localizing: bool,
     detail: bool,
     quiet: bool,
     as_json: bool,
@@ -173,6 +181,17 @@ def command(
         if not current:
             _require_signed_image(opened, verified)
         judged = _replayed(run, verified, signed, now, opened, folder, console)
+        if localizing:
+            both = Localising(
+                signed=signed,
+                accelerator=accelerator,
+                opened=opened,
+                current=current,
+                runtime=runtime,
+                folder=folder,
+                console=console,
+            )
+            judged = judged.localised(both, checked_trace(run, verified.manifest.phases))
         if kept is not None:
             keep(judged, kept)
         if signer is not None:

@@ -1,17 +1,18 @@
 """Two traces in, one verdict out. Pure: no clock, no machine, no torch."""
 
 from repro.compare.explain import explain
-from repro.compare.localise import Located, localise
+from repro.compare.localise import localise, locate, module_events
 from repro.compare.repeat import self_replay
 from repro.compare.resumed import compare_resume
 from repro.compare.runs import compare, incomparable
 
 __all__ = [
-    "Located",
     "compare",
     "compare_resume",
     "explain",
     "incomparable",
     "localise",
+    "locate",
+    "module_events",
     "self_replay",
 ]

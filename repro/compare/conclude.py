@@ -9,16 +9,16 @@ from typing import Any
 from repro.compare.calibration import Pair, calibrated, opinion
 from repro.compare.environment import device_rng
 from repro.compare.evidence import Item
+from repro.compare.held import in_order
 from repro.compare.repeat import self_replay
 from repro.compare.walk import Walk
 from repro.compare.words import diverged, place, what
-from repro.tolerance import MEASURED, Rule, ToleranceSpec
+from repro.tolerance import Rule, ToleranceSpec
 from repro.trace import Trace
 from repro.verdict import Comparability, Compared, Kind, Outcome, Verdict
 
 __all__ = ["Case"]
 
-_EXACT = ("inputs", "modules", "weights before", "hyper-parameters", "rng", "scaler")
 STATED = 5
 """How many differences of the stacks a note tells."""
 
@@ -73,7 +73,7 @@ class Case:
                 phases=tuple(self.walk.phases),
                 ranks=self.walk.ranks,
                 steps=self.walk.steps,
-                observables=(*_EXACT, *MEASURED),
+                observables=in_order(self.walk.held),
                 not_enforced=waived,
             ),
             "notes": self._notes(waived),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from repro.errors import TraceError
 from repro.trace import PhaseTrace
 from repro.verdict import Comparability
 
@@ -35,7 +36,10 @@ def relation(target: PhaseTrace, candidate: PhaseTrace) -> Comparability:
 
 
 def _probes(phase: PhaseTrace) -> list[Mapping[str, Any]]:
-    return [file.head().get("rng_probe") or {} for file in phase.ranks]
+    probes = [file.head().get("rng_probe") or {} for file in phase.ranks]
+    if not all(isinstance(probe, Mapping) for probe in probes):
+        raise TraceError("trace-malformed", "the head's rng_probe is no object", where=f"phase {phase.name}")
+    return probes
 
 
 def portable_rng(target: PhaseTrace, candidate: PhaseTrace) -> bool:

@@ -10,29 +10,33 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import filterfalse, zip_longest
 from typing import NoReturn
 
+from repro.compare.held import aside
 from repro.compare.shape import require_shape
 from repro.errors import TraceError
 from repro.trace import DETERMINISTIC, Event
 
 __all__ = ["STEP", "Group", "Tally", "deterministic", "differing_groups", "event", "key_events"]
 
-_VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err)"').match
+_VOLATILE = re.compile(rb'\{(?:"(?!ev")\w+":[^\n]*?,)?"ev":"(?:time|mem|head|err|mod)"').match
 _USUAL_VOLATILE = (b'{"data_wait_s"', b'{"allocated_peak_bytes"', b'{"ev":"time"', b'{"ev":"mem"')
 STEP = (b'{"ev":"step"', b'{"boundary":1,"ev":"step"')
+_BETWEEN = b'{"after":'
 _FINITE_GRADIENTS = b'{"ev":"step","grad_norm":"0x'
 """A norm of all gradients that is finite speaks for each: only what comes after them can be a NaN or inf."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Steps seen of the target and of the candidate."""
+    """Steps seen of the target and of the candidate, and what stands between them."""
 
     target: int = 0
     candidate: int = 0
+    between: set[str | None] = field(default_factory=set)
+    """Observables of the target that stand between its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Group:
 
 
 def deterministic(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out what is never compared: heads, times, memory, the recorder's own errors."""
+    """Leave out what is never compared: heads, times, memory, the recorder's own errors, module calls."""
     return filterfalse(_VOLATILE, lines)
 
 
@@ -116,6 +120,8 @@ def differing_groups(target: Iterable[bytes], candidate: Iterable[bytes], tally:
             elif _VOLATILE(y):
                 y = next(b, b"")
         if x == y:
+            if x.startswith(_BETWEEN):
+                tally.between.add(aside(x))
             if x.startswith(_FINITE_GRADIENTS):
                 equal_steps += 1
                 searched = x.rpartition(b'"loss":[')[2]
@@ -128,6 +134,7 @@ def differing_groups(target: Iterable[bytes], candidate: Iterable[bytes], tally:
             yield Group(last, (x,), (y,))
             continue
         left, right = _to_step(x, a), _to_step(y, b)
+        tally.between.update(map(aside, left))
         left_step = _number(left[-1]) if left and left[-1].startswith(STEP) else None
         right_step = _number(right[-1]) if right and right[-1].startswith(STEP) else None
         tally.target += left_step is not None

@@ -72,20 +72,11 @@ def _short(value: Any) -> bool:
 _whole_list = _list(_whole)
 _place = {"off": _whole, "idx": _text, "rep": _whole}
 _plain = _either(_text, _whole, _none, lambda value: isinstance(value, bool | list))
-_prints = _map(
-    _record(
-        {"shape": _whole_list, "dtype": _text, "n": _whole},
-        {
-            "off": _whole,
-            "idx": _text,
-            "rep": _whole,
-            "l2": _number,
-            "dg": _text,
-            "sk": _sketch,
-            "bad": _whole,
-        },
-    )
+_print = _record(
+    {"shape": _whole_list, "dtype": _text, "n": _whole},
+    {"off": _whole, "idx": _text, "rep": _whole, "l2": _number, "dg": _text, "sk": _sketch, "bad": _whole},
 )
+_prints = _map(_print)
 _root = _either(
     _record({"bits": _number}, {"dtype": _text}),
     _record({"l2": _number}, {"dtype": _text, "shape": _whole_list}),
@@ -111,6 +102,18 @@ _SHAPES: dict[str, Check] = {
         {"sk": _sketch, "scalars": _list(_number)},
     ),
     "load": _record({"after": _whole, "api": _text, "tensors": _map(_short), "rest": _text}),
+    "mod": _record(
+        {
+            "step": _whole,
+            "seq": _whole,
+            "dir": _text,
+            "name": _text,
+            "cls": _text,
+            "call": _whole,
+            "out": _list(_print),
+        },
+        {"at": _whole},
+    ),
     "model": _record(
         {"cls": _text, "tree": _text, "rows": _list(_module), "params": _prints, "buffers": _prints}
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from repro.compare.event import group_findings, logical_step
 from repro.compare.evidence import Evidence, Item
 from repro.compare.finding import Finding
+from repro.compare.held import of_steps
 from repro.compare.judge import Judge
 from repro.compare.lines import Group, Tally, differing_groups, event
 from repro.compare.parts import structural
@@ -66,6 +67,8 @@ class Walk:
     """Observables in which anything differed, asked for or not."""
     first_steps: dict[str, int] = field(default_factory=dict)
     """Of those that are asked for, the first step at which they differed."""
+    held: set[str] = field(default_factory=set)
+    """Observables that the target holds."""
     steps: int = 0
     candidate_steps: int = 0
     ranks: int = 0
@@ -84,6 +87,7 @@ class Walk:
                 continue
             for finding in group_differences(target.first_step, group, tallies[rank]):
                 self.take(index, target.name, rank, finding)
+        self.held |= of_steps(target).union(*(filter(None, tally.between) for tally in tallies))
         self.steps += max(tally.target for tally in tallies)
         self.candidate_steps += max(tally.candidate for tally in tallies)
 

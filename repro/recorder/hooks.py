@@ -84,6 +84,7 @@ class _Installed:
             session.imported,
             session.leave_forward,
             session.look_at_loader,
+            session.module_returned,
             session.observe,
             session.taken,
         ):
@@ -141,6 +142,11 @@ def _leave(module: Any, args: Any, *rest: Any) -> None:
     # After an exception torch calls global hooks without the keyword arguments, and with no output.
     if len(rest) == 2 and rest[1] is not None:
         _here().leave_forward(module, args, rest[0], rest[1], grad=torch.is_grad_enabled())
+
+
+def _returned(module: Any, _args: Any, output: Any) -> None:
+    if not _is_compiling():
+        _here().module_returned(module, output)
 
 
 def _wrap_backward() -> None:
@@ -320,6 +326,8 @@ def _listen(module: Any, here: _Installed) -> None:
     register_optimizer_step_post_hook(unseen(_after_step))
     torch.nn.modules.module.register_module_forward_pre_hook(unseen(_enter))
     torch.nn.modules.module.register_module_forward_hook(unseen(_leave), with_kwargs=True, always_call=True)
+    if here.settings.modules:
+        torch.nn.modules.module.register_module_forward_hook(unseen(_returned))
     _stay_unannounced()
     _wrap_backward()
     _wrap_scaler()

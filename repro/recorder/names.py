@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-__all__ = ["ModelView", "canonical"]
+__all__ = ["ModelView", "canonical", "class_name", "module_names"]
 
 
 _ANYWHERE = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
@@ -147,6 +147,30 @@ class ModelView:
         return known[1] if known is not None and known[0]() is tensor else None
 
 
+def class_name(module: Module) -> str:
+    """Name of the class the program wrote."""
+    return _class_of(module).__name__
+
+
+def module_names() -> dict[int, tuple[weakref.ref[Module], str]]:
+    """Name every module alive, by its id: as in the largest model it is in, `~1.name` in the next one."""
+    found: dict[int, tuple[weakref.ref[Module], str]] = {}
+    modules = _live_modules()
+    children = _children(modules)
+    roots = [module for module in modules if id(module) not in children]
+    sizes = {id(root): sum(p.numel() for p in root.parameters()) for root in roots}
+    for number, root in enumerate(sorted(roots, key=lambda root: (-sizes[id(root)], class_name(root)))):
+        for name, module in root.named_modules():
+            plain = canonical(f"{name}.").removesuffix(".")
+            told = plain if number == 0 else f"~{number}.{plain}".removesuffix(".")
+            found.setdefault(id(module), (weakref.ref(module), told))
+    return found
+
+
+def _children(modules: Iterable[Module]) -> set[int]:
+    return {id(child) for module in modules for child in module._modules.values() if child is not None}
+
+
 def _optimized_elements(root: Module, optimized: set[int]) -> int:
     try:
         return sum(p.numel() for p in root.parameters() if id(p) in optimized)
@@ -156,7 +180,7 @@ def _optimized_elements(root: Module, optimized: set[int]) -> int:
 
 def _relevant_roots(optimized: set[int], called: Iterable[Module]) -> list[Module]:
     modules = _live_modules()
-    children = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    children = _children(modules)
     wanted = {id(module) for module in called}
     found = []
     for root in (module for module in modules if id(module) not in children):

@@ -23,6 +23,7 @@ from .ending import Ending, leave
 from .evaluation import Evaluation, root_form
 from .guard import Guard, Leave, in_backward
 from .loaders import copied_generators
+from .modules import Modules
 from .optimizers import Optimizers
 from .parts import Later, fingerprints, short_forms
 from .settings import Settings
@@ -63,6 +64,7 @@ class Session:
         self._started = self._ended = False
         self.clock = Clock(self._write, self._guard.seconds)
         """Measures what is not compared."""
+        self._modules = Modules(self._settings.modules, self._write, self._guard)
         self._clear_step()
 
     def _clear_step(self) -> None:
@@ -86,6 +88,7 @@ class Session:
 
     def enter_forward(self, *, grad: bool) -> None:
         """The program calls a module from outside any other."""
+        self._modules.training = grad
         if not grad:
             self._settle()
             return
@@ -104,6 +107,10 @@ class Session:
         if self._evaluation is None:
             self._evaluation = Evaluation()
         self._evaluation.add(given, list(tensors_in(output)))
+
+    def module_returned(self, module: Module, output: Any) -> None:
+        """A module has returned; asked for only where module calls are recorded."""
+        self._modules.returned(module, output, self._step + 1)
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         """An outer backward pass begins at `roots`."""

@@ -25,6 +25,8 @@ class Settings(NamedTuple):
     """`fp32` to switch mixed precision off, else empty."""
     perturb: str
     """A perturbation of `perturb`, such as `weights-1`, else empty."""
+    modules: frozenset[int]
+    """Steps of which every module call is recorded."""
     only_end: bool
     """Whether nothing but the end is recorded, to show that recording the rest changes nothing."""
 
@@ -40,6 +42,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         text = environment.get(name, "")
         return int(text) if text.isdecimal() else None
 
+    modules = environment.get("REPRO_MODULES", "")
     return Settings(
         trace=environment.get("REPRO_TRACE", ""),
         nonce=environment.get("REPRO_NONCE", ""),
@@ -50,5 +53,6 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         seed=number("REPRO_SEED"),
         probe=environment.get("REPRO_PROBE", ""),
         perturb=environment.get("REPRO_PERTURB", ""),
+        modules=frozenset(int(step) for step in modules.split(",") if step.isdecimal()),
         only_end=environment.get("REPRO_RECORD", "") == "end",
     )

@@ -11,7 +11,7 @@ from repro.run.pilot import OnPhase, PilotRun, pilot_environment, run_command, r
 from repro.run.processes import require_one_process_each
 from repro.run.project import Project, require_artifacts
 from repro.run.saved import open_checkpoint
-from repro.run.trial import files_written, run_bare, run_full, run_probe
+from repro.run.trial import files_written, run_bare, run_full, run_modules, run_probe
 
 __all__ = [
     "FEWEST",
@@ -30,6 +30,7 @@ __all__ = [
     "run_bare",
     "run_command",
     "run_full",
+    "run_modules",
     "run_pilot",
     "run_probe",
 ]

@@ -95,6 +95,8 @@ class Phase:
         }
         if self.stop_after is not None:
             recorded["REPRO_STOP_AFTER"] = str(self.stop_after)
+        if modules := self._module_steps():
+            recorded["REPRO_MODULES"] = modules
         return Job(
             argv=tuple(self.command),
             environment={**environment, **recorded, **self.settings, **self.perturbation},
@@ -138,6 +140,11 @@ class Phase:
             perturbation=dict(self.perturbation),
             trace=files,
         )
+
+    def _module_steps(self) -> str:
+        """Steps whose module calls are recorded, as this process counts them."""
+        steps = (step - self.first_step for step in self.project.spec.record.modules or ())
+        return ",".join(str(step) for step in steps if step > 0)
 
     def _expected_steps(self) -> int:
         return (self.stop_after or self.project.spec.pilot.steps) - self.first_step

@@ -1,4 +1,4 @@
-"""Run the pilot's command in another way: bare, to prove that recording changes nothing; or as fp32 probe."""
+"""Run the pilot's command in another way: bare, to prove recording; as fp32 probe; or module by module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from repro.run.phase import Phase
 from repro.run.pilot import pilot_environment
 from repro.run.project import Project
 
-__all__ = ["PROBE_STEPS", "files_written", "run_bare", "run_full", "run_probe"]
+__all__ = ["PROBE_STEPS", "files_written", "run_bare", "run_full", "run_modules", "run_probe"]
 
 PROBE_STEPS = 10
 """Steps of the fp32 probe: enough for a difference in the computation, too few for one to grow."""
@@ -40,6 +40,16 @@ def run_probe(
     phase = _phase(project, folder, "probe/full")
     phase.settings["REPRO_PROBE"] = "fp32"
     phase.stop_after = min(PROBE_STEPS, project.spec.pilot.steps)
+    return _run(phase, runtime, clock, on_line)
+
+
+def run_modules(
+    project: Project, folder: Path, name: str, step: int, *, runtime: Runtime, clock: Clock, on_line: OnLine
+) -> PhaseRecord:
+    """Run the pilot up to a step and record every module call of that step."""
+    phase = _phase(project, folder, name)
+    phase.settings["REPRO_MODULES"] = str(step)
+    phase.stop_after = step
     return _run(phase, runtime, clock, on_line)
 
 

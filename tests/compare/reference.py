@@ -29,7 +29,7 @@ _STAGES = [
     "after",
     "end",
 ]
-_VOLATILE = {"head", "time", "mem", "err"}
+_VOLATILE = {"head", "time", "mem", "err", "mod"}
 
 
 def load(trace: Trace) -> list[list[dict[str, Any]]]:

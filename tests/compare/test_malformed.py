@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,3 +64,19 @@ def test_a_broken_trace_never_ends_in_a_traceback(phase: PhaseTrace, rule: str) 
     for work in works:
         with contextlib.suppress(TraceError, CompareError):
             work()
+
+
+@pytest.mark.parametrize("probe", [1, "x", [[]], True])
+def test_a_head_whose_probe_is_no_object_is_told_by_name(probe: Any) -> None:
+    head, *rest = LINES
+    told = json.dumps({**json.loads(head), "rng_probe": probe}, sort_keys=True, separators=(",", ":"))
+    files = tuple(replace(file, lines=lambda: iter([told.encode() + b"\n", *rest])) for file in NOISY.ranks)
+    candidate = Trace(phases=(replace(NOISY, ranks=files),))
+    with pytest.raises(TraceError) as caught:
+        compare(
+            TARGET,
+            candidate,
+            tolerance=ToleranceSpec.parse({"across": "calibrated"}),
+            environment=Comparability(relation="across"),
+        )
+    assert caught.value.kind == "trace-malformed"
