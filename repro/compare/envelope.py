@@ -45,7 +45,7 @@ MIN_HORIZON = 3
 """Fewer decidable steps than these decide nothing."""
 
 MEASURED = ErrorRates(harmless=12, harmless_rejected=0, faulty=18, faulty_accepted=0)
-"""The population of `tests/compare/test_population.py`."""
+"""What `python -m tests.truth` counted; its table stands in `docs/proof.md`."""
 
 _TINY = 1e-30
 WORST = 10

@@ -1,0 +1,1 @@
+"""How often a verdict is wrong: many replays of known worth, judged."""

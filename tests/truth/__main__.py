@@ -1,0 +1,47 @@
+"""How often a verdict is wrong: `python -m tests.truth [--json FILE]`.
+
+Three pilots are recorded, each with a calibration, some fifty variants that mean nothing, and some fifty
+mistakes; every one is judged as a replay on another stack. The bounds are exact (Clopper and Pearson, 95 %,
+one-sided). A mistake that changes no bit of a pilot is none, and is counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.truth.population import PILOTS
+from tests.truth.rates import row
+from tests.truth.replays import judge_population
+
+
+def main() -> None:
+    """Record, judge, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--pilot", choices=PILOTS, action="append")
+    chosen = parser.parse_args()
+    rows, every = [], []
+    for pilot in chosen.pilot or PILOTS:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="truth-") as name:
+            judged = list(judge_population(PILOTS[pilot], Path(name)))
+        every += judged
+        for kind in ("harmless", "faulty"):
+            rows.append(row(pilot, kind, [one for one in judged if one.kind == kind]))
+            sys.stdout.write(f"{json.dumps(rows[-1])}\n")
+        sys.stdout.write(f"{pilot}: {time.monotonic() - started:.0f} s\n")
+        sys.stdout.flush()
+    rows += [row("all", kind, [one for one in every if one.kind == kind]) for kind in ("harmless", "faulty")]
+    for one in rows[-2:]:
+        sys.stdout.write(f"{json.dumps(one)}\n")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
