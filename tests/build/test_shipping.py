@@ -113,7 +113,7 @@ def write_files(place: Place, record: ImageRecord, prefix: str = "") -> None:
     folder, short = place.folder, record.identity.config_digest
     saved = b"".join(place.engine.save(short))
     (folder / f"{prefix}save").write_bytes(saved)
-    (folder / f"{prefix}save.gz").write_bytes(gzip.compress(saved, 1))
+    (folder / f"{prefix}save.gz").write_bytes(gzip.compress(saved, 0))
     write_layout(place.host, f"{prefix}tag", folder / f"{prefix}layout")
     push_packed(place.host, f"{prefix}foreign", folder / f"{prefix}layout")
     write_layout(place.host, f"{prefix}foreign", folder / f"{prefix}packed layout")
@@ -127,7 +127,7 @@ def push_packed(host: str, tag: str, layout: Path) -> None:
     (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
     manifest = json.loads((blobs / hex_of(entry["digest"])).read_bytes())
     for layer in manifest["layers"]:
-        packed = gzip.compress((blobs / hex_of(layer["digest"])).read_bytes(), 1)
+        packed = gzip.compress((blobs / hex_of(layer["digest"])).read_bytes(), 0)
         layer |= {"digest": push(host, REPOSITORY, packed), "size": len(packed)}
         layer["mediaType"] += "+gzip"
     push_manifest(host, REPOSITORY, tag, manifest)
