@@ -14,6 +14,7 @@ from repro.cli.judging import OUTCOMES, compare_runs, say_verdict
 from repro.cli.kept import checked_trace, signed_project
 from repro.cli.runs import read_manifest
 from repro.comparability import FactResult, compare_stacks, conclude
+from repro.compare import one_rank
 from repro.facts import input_facts
 from repro.manifest import Manifest
 from repro.report.stack import stack_lines
@@ -39,8 +40,13 @@ def _inputs(run: Path, manifest: Manifest) -> tuple[dict[str, Any], str]:
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--detail", is_flag=True, help="Print every difference that was kept.")
+@click.option(
+    "--layout",
+    is_flag=True,
+    help="Add the ranks of each run up first: compare DDP, FSDP, pipelines and single processes.",
+)
 @options.as_json
-def command(first: str, second: str, detail: bool, as_json: bool) -> int:
+def command(first: str, second: str, detail: bool, layout: bool, as_json: bool) -> int:
     """Say what differs between two run folders, or between two images, and why.
 
     Of runs, inputs that can explain the outputs come first. An image is one
@@ -54,18 +60,24 @@ def command(first: str, second: str, detail: bool, as_json: bool) -> int:
     Exit codes: 0 same, 1 could not do it, 2 usage, 3 differs, 4 could not tell.
     """
     if not (is_run(first) and is_run(second)):
+        if layout:
+            raise click.UsageError("--layout compares two run folders")
         return diff_images(first, second, detail=detail, as_json=as_json)
-    return _diff_runs(Path(first), Path(second), detail=detail, as_json=as_json)
+    return _diff_runs(Path(first), Path(second), detail=detail, layout=layout, as_json=as_json)
 
 
-def told_apart(first: Path, second: Path) -> tuple[Verdict, tuple[FactResult, ...]]:
-    """Compare two run folders by the rule of the first; also say what their stacks have in common."""
+def told_apart(first: Path, second: Path, *, layout: bool = False) -> tuple[Verdict, tuple[FactResult, ...]]:
+    """Compare two run folders by the rule of the first; also say what their stacks have in common.
+
+    Args:
+        layout: whether ranks are added up first, so that the two may be laid out differently.
+    """
     a, b = read_manifest(first), read_manifest(second)
     stacks = compare_stacks(a, b.image, b.host, accelerator=b.accelerator)
     (facts_a, lock_a), (facts_b, lock_b) = _inputs(first, a), _inputs(second, b)
+    traces = checked_trace(first, a.phases), checked_trace(second, b.phases)
     verdict = compare_runs(
-        checked_trace(first, a.phases),
-        checked_trace(second, b.phases),
+        *(map(one_rank, traces) if layout else traces),
         manifest=a,
         environment=conclude(stacks),
         facts=(facts_a, facts_b),
@@ -74,8 +86,8 @@ def told_apart(first: Path, second: Path) -> tuple[Verdict, tuple[FactResult, ..
     return verdict, stacks
 
 
-def _diff_runs(first: Path, second: Path, *, detail: bool, as_json: bool) -> int:
-    verdict, stacks = told_apart(first, second)
+def _diff_runs(first: Path, second: Path, *, detail: bool, layout: bool, as_json: bool) -> int:
+    verdict, stacks = told_apart(first, second, layout=layout)
     if as_json:
         print_json({**verdict.tree(), "stack": [fact.tree() for fact in stacks]})
         return OUTCOMES[verdict.outcome][1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 from repro.adapters.clock import SystemClock
@@ -13,9 +12,9 @@ from repro.adapters.tracefiles import open_trace
 from repro.cli.console import Console
 from repro.cli.flow import Ready, ready
 from repro.cli.project import Locked, Written
-from repro.compare import locate, module_events
+from repro.compare import locate, module_events, self_replay
 from repro.run import run_modules
-from repro.trace import PhaseTrace, Trace, is_deterministic
+from repro.trace import PhaseTrace, Trace
 from repro.verdict import Outcome, Verdict
 
 __all__ = ["Localising"]
@@ -23,19 +22,9 @@ __all__ = ["Localising"]
 _PHASE = "full"
 
 
-def _until(phase: PhaseTrace, rank: int, step: int) -> Iterator[bytes]:
-    """Lines that may be compared, up to and with those of a step."""
-    end = f'"step":{step + 1}}}\n'.encode()
-    lines = (line for line in phase.ranks[rank].lines() if is_deterministic(line))
-    return takewhile(lambda line: not (line.endswith(end) or line.startswith(b'{"ev":"end"')), lines)
-
-
-def _same_until(first: PhaseTrace, second: PhaseTrace, step: int) -> bool:
-    """Whether two recordings are equal, byte for byte, on every rank up to a step."""
-    return first.world_size == second.world_size and all(
-        list(_until(first, rank, step)) == list(_until(second, rank, step))
-        for rank in range(first.world_size)
-    )
+def _repeats(full: PhaseTrace, first_steps: PhaseTrace) -> bool:
+    """Whether the first steps came out again to the bit."""
+    return self_replay(full, first_steps).outcome == Outcome.BITWISE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,13 +81,13 @@ class Localising:
         with self._signed_side() as signed_side:
             a = self._run(signed_side, "target", step)
         b = self._run(self.opened, "candidate", step)
-        if not _same_until(a, target, step):
+        if not _repeats(target, a):
             return (
                 f"Not localized: run again as it was signed the pilot does not come to step {step} again, "
                 "so there is nothing to compare modules with. Capturing with record.modules keeps them.",
                 (a, b),
             )
-        if not _same_until(b, candidate, step):
+        if not _repeats(candidate, b):
             return "Not localized: the replay does not repeat itself up to that step.", (a, b)
         return None, (a, b)
 

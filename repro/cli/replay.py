@@ -10,6 +10,7 @@ from repro.adapters.clock import SystemClock
 from repro.adapters.files import write_atomic
 from repro.attest.verify import Demands
 from repro.cli import options
+from repro.cli.again import run_again
 from repro.cli.console import Console, print_json
 from repro.cli.flow import Ready, ready
 from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
@@ -61,7 +62,7 @@ def _replayed(
         on_line=lambda line: console.advance(0, note=line),
     )
     console.start("compare")
-    return judge(run, verified, signed, now, opened, repeated)
+    return run_again(judge(run, verified, signed, now, opened, repeated), opened, folder, console)
 
 
 def replay_run(

@@ -1,8 +1,9 @@
 """Two traces in, one verdict out. Pure: no clock, no machine, no torch."""
 
 from repro.compare.explain import explain
+from repro.compare.layout import one_rank
 from repro.compare.localise import localise, locate, module_events
-from repro.compare.repeat import self_replay
+from repro.compare.repeat import self_replay, spread_note
 from repro.compare.resumed import compare_resume
 from repro.compare.runs import compare, incomparable
 
@@ -14,5 +15,7 @@ __all__ = [
     "localise",
     "locate",
     "module_events",
+    "one_rank",
     "self_replay",
+    "spread_note",
 ]

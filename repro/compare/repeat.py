@@ -9,11 +9,11 @@ from repro.compare.evidence import Evidence
 from repro.compare.judge import Judge
 from repro.compare.lines import STEP, deterministic
 from repro.compare.walk import Walk
-from repro.compare.words import place, what
+from repro.compare.words import amount, place, what
 from repro.trace import PhaseTrace, RankFile
-from repro.verdict import Compared, Outcome, Verdict
+from repro.verdict import Compared, Growth, Outcome, Verdict
 
-__all__ = ["repetition", "self_replay"]
+__all__ = ["repetition", "self_replay", "spread_note"]
 
 _END = b'{"ev":"end"'
 DEVIATIONS = 20
@@ -84,3 +84,36 @@ def self_replay(full: PhaseTrace, again: PhaseTrace) -> Verdict:
         TraceError: a file breaks the format.
     """
     return repetition(full, again)[0]
+
+
+def spread_note(first: PhaseTrace, again: PhaseTrace, verdict: Verdict) -> str:
+    """Say how far a candidate is from itself, beside how far its verdict found it from the target.
+
+    Raises:
+        TraceError: a trace breaks the format.
+    """
+    itself = self_replay(first, again)
+    if itself.outcome == Outcome.BITWISE:
+        return (
+            "Run once more, the candidate gives the same bits: it is deterministic here, and what tells it "
+            "from the target is not recorded."
+        )
+    own, other = _largest(itself.growth), _largest(verdict.growth)
+    told = [
+        f"{name} by up to {amount(own[name])} (from the target by {amount(other.get(name, 0.0))})"
+        for name in own
+    ]
+    apart = f": {' and '.join(told)}" if told else ""
+    return (
+        f"Hidden non-determinism: run once more, the candidate differs from itself{apart}. {itself.sentence}"
+    )
+
+
+def _largest(growth: Iterable[Growth]) -> dict[str, float]:
+    """Largest relative distance of loss and of weights."""
+    found: dict[str, float] = {}
+    for one in growth:
+        for name, text in (("the loss", one.loss), ("the weights", one.params)):
+            if text is not None:
+                found[name] = max(found.get(name, 0.0), float.fromhex(text))
+    return found

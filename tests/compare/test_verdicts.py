@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from repro.compare import compare, self_replay
+from repro.compare import compare, self_replay, spread_note
 from repro.digest import pretty_json
 from repro.errors import CompareError, TraceError
 from repro.strictjson import loads
@@ -445,3 +445,15 @@ def test_long_values_are_cut_in_the_sentence_only() -> None:
     assert len(verdict.sentence) < 600
     assert verdict.first_divergence is not None
     assert "x" * 1000 in (verdict.first_divergence.candidate or "")
+
+
+def test_a_second_run_tells_hidden_non_determinism_from_an_unrecorded_cause() -> None:
+    first, other = (phase_of(ranks_of(replace(BASE, noise=1e-3, noise_seed=seed))) for seed in (1, 2))
+    verdict = compare(trace_of(BASE), Trace(phases=(first,)), tolerance=ToleranceSpec())
+    assert verdict.outcome == Outcome.DIVERGED
+    assert spread_note(first, first, verdict).startswith("Run once more, the candidate gives the same bits")
+    note = spread_note(first, other, verdict)
+    assert note.startswith("Hidden non-determinism: run once more, the candidate differs from itself: the ")
+    assert "the loss by up to " in note
+    assert "(from the target by " in note
+    assert "and the weights by up to " in note

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.adapters.pip import PipResolver
+from repro.adapters.pip import PipResolver, shim
 from repro.digest import digest_bytes
 from repro.errors import LockError, NetworkError, ReproError
 from repro.lock import IndexLock, PackageFile, PackageLock, Platform
@@ -512,3 +512,30 @@ def test_nothing_is_left_behind(world: World, resolve: Resolve, resolver: PipRes
     assert not list((resolver.cache.folder / "incoming").iterdir())
     assert not list((resolver.cache.folder / "partial").iterdir())
     assert os.environ.get("PIP_CONFIG_FILE") == os.devnull
+
+
+CONFIGURED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import pip, shim
+shim.configure("cache")
+said = pip.__version__, os.environ["PIP_INDEX_URL"], os.environ["PIP_CACHE_DIR"]
+Path(sys.argv[2]).write_text(" ".join(said))
+"""
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the pip that Python carries", "the pip of the tests"])
+def test_any_pip_reads_where_to_fetch(tmp_path: Path, own: bool) -> None:
+    """Older ones give settings as they are, newer ones by file."""
+    python = Path(sys.executable)
+    if not own:
+        subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+        python = tmp_path / "venv" / "bin" / "python"
+    settings = tmp_path / "pip.conf"
+    settings.write_text("[global]\nindex-url = http://index.test/simple\n[install]\nno-deps = true\n")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    place = Path(shim.__file__).parent
+    command = [str(python), "-c", CONFIGURED, str(place), str(tmp_path / "said")]
+    subprocess.run(command, env={**kept, "PIP_CONFIG_FILE": str(settings)}, check=True)
+    assert (tmp_path / "said").read_text().split()[1:] == ["http://index.test/simple", "cache"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from repro.trace import decode_sketch, unhex
+from repro.compare import one_rank
+from repro.trace import PhaseTrace, RankFile, Trace, decode_sketch, unhex
 from tests.recorder.recorder_world import (
     Pair,
     all_files,
@@ -64,6 +67,33 @@ def added(entries: Sequence[dict[str, Any]]) -> tuple[int, int]:
     halves = [[int(entry["dg"][at : at + 16], 16) for at in (0, 16)] for entry in entries]
     first, second = (sum(column) & MASK for column in zip(*halves, strict=True))
     return first, second
+
+
+def as_phase(pair: Pair, case: str) -> PhaseTrace:
+    pids = [pair.result(case, rank, recorded=True)["pid"] for rank in (0, 1)]
+    paths = [next(pair.trace.glob(f"proc-*-{pid}.jsonl")) for pid in pids]
+    files = [
+        RankFile(rank=rank, path=path.name, digest="", size=0, lines=partial(_lines, path))
+        for rank, path in enumerate(paths)
+    ]
+    return PhaseTrace(name="full", first_step=0, world_size=2, ranks=tuple(files))
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_ranks_added_up_are_one_rank_that_holds_the_whole(pair: Pair, case: str) -> None:
+    (file,) = one_rank(Trace(phases=(as_phase(pair, case),))).phases[0].ranks
+    steps = [event for event in file.events() if event["ev"] == "step"]
+    assert len(steps) == CASES[case]
+    several = [of_kind(pair.events(case, rank), "step")[-1]["params"] for rank in (0, 1)]
+    for name, entry in steps[-1]["params"].items():
+        size = math.prod(entry["shape"])
+        assert (entry["n"], entry["off"]) == (size, 0)
+        parts = [side[name] for side in several if name in side and "rep" not in side[name]]
+        assert [int(entry["dg"][at : at + 16], 16) for at in (0, 16)] == list(added(parts))
 
 
 def test_shards_of_fsdp_add_up_to_the_whole(pair: Pair) -> None:

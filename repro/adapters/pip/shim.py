@@ -59,7 +59,9 @@ def configure(cache: str) -> None:
     loaded.load()
     found: dict[str, str] = {}
     sections = ("global", "install", ":env:")
-    values = {key: value for pair in loaded.items() for key, value in pair[1].items()}
+    values: dict[str, str] = {}
+    for name, held in loaded.items():  # newer pips give settings by file, older ones give settings
+        values.update(held if isinstance(held, dict) else {name: held})
     for section in sections:
         for key, value in values.items():
             place, _, name = key.partition(".")
