@@ -82,9 +82,24 @@ class SpecError(ReproError):
 
 
 class LockError(ReproError):
-    """A mutable reference could not be made immutable, or the lock does not hold."""
+    """A mutable reference could not be made immutable, or the lock does not hold.
+
+    `reasons` says why, where a lock is stale: a `repro.resolve.reason.Reason` each.
+    """
 
     family = "lock"
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        where: str | None = None,
+        remedy: str | None = None,
+        reasons: Sequence[str] = (),
+    ) -> None:
+        super().__init__(kind, message, where=where, remedy=remedy)
+        self.reasons = tuple(reasons)
 
 
 class BuildError(ReproError):

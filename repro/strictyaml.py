@@ -93,6 +93,25 @@ class Document:
             path = path[:-1]
         return self.positions.get(path, (0, 0))
 
+    def path_of(self, key: str) -> Path:
+        """Path of a dotted key, as far down as the document goes; entries of a list go by their `name`.
+
+        Names may hold dots: what is left of the key at a list is one name.
+        """
+        path: Path = ()
+        value, rest = self.value, key
+        while rest and isinstance(value, dict | list):
+            if isinstance(value, dict):
+                part, _, rest = rest.partition(".")
+                if part not in value:
+                    break
+                value = value[part]
+                path = (*path, part)
+            else:
+                names = [item.get("name") if isinstance(item, dict) else None for item in value]
+                return (*path, names.index(rest)) if rest in names else path
+        return path
+
 
 def path_text(path: Path) -> str:
     """Write a path as people do: `models[0].name`."""

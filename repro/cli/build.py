@@ -9,15 +9,19 @@ from pathlib import Path
 import click
 
 from repro.adapters.docker_engine import DockerEngine
+from repro.adapters.files import write_atomic
 from repro.build.build import build_image
 from repro.build.check import check_image
 from repro.build.plan import make_plan
 from repro.cli import options
+from repro.cli.annotating import Annotate, annotated, place_of
 from repro.cli.console import Console, print_json
 from repro.cli.flow import bring
 from repro.cli.project import file_cache, locked_project
 from repro.cli.shipping import push_built
 from repro.image import ImageRecord, LayerCheck
+from repro.report.annotations import build_annotations
+from repro.report.junit import junit_build_xml
 from repro.report.words import count, printable, size
 
 __all__ = ["command"]
@@ -41,8 +45,15 @@ __all__ = ["command"]
     metavar="REFERENCE",
     help="Push the image to `[oci://]REGISTRY/REPOSITORY[:TAG]`, and read its digests back.",
 )
+@click.option(
+    "--junit",
+    "junit_to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --check: write what it found as JUnit XML too.",
+)
 @options.quiet
 @options.as_json
+@annotated
 def command(
     root: Path,
     accelerator: str | None,
@@ -50,8 +61,10 @@ def command(
     checking: bool,
     builder: str,
     push_to: str | None,
+    junit_to: Path | None,
     quiet: bool,
     as_json: bool,
+    annotate: Annotate,
 ) -> int:
     """Build the locked image, bit for bit repeatable.
 
@@ -63,12 +76,14 @@ def command(
 
     \b
     Example:  repro build -a cpu
-              repro build -a cpu --check
+              repro build -a cpu --check --junit build.xml
               repro build -a cpu --push registry.example/team/pilot:v1
     Exit codes: 0 built or the same, 1 could not do it, 2 usage, 3 differs.
     """
     if checking and push_to is not None:
         raise click.UsageError("--check and --push are two commands: check first, then push what is held")
+    if junit_to is not None and not checking:
+        raise click.UsageError("--junit is for --check")
     written, locked, name = locked_project(root, accelerator)
     with (
         Console(quiet=quiet or as_json) as console,
@@ -83,6 +98,11 @@ def command(
         if checking:
             again = build(fresh=True)
             check = check_image(plan, again, engine=engine, cache=file_cache(), progress=console)
+            dockerfile = place_of(written.root / plan.dockerfile.path)
+            annotate(build_annotations(record, again, check, dockerfile))
+            if junit_to is not None:
+                text = junit_build_xml(record, again, check, name=f"{written.spec.name} ({name})")
+                write_atomic(junit_to, text.encode())
             return _say_check(record, again, check, as_json=as_json)
         pushed = push_built(record, push_to, engine=engine, console=console) if push_to else None
     if as_json:

@@ -11,10 +11,13 @@ import click
 from repro.cli.console import print_json
 from repro.errors import FileError, ReproError, SpecError
 
-__all__ = ["explain"]
+__all__ = ["explain", "named"]
 
 
-def _named(error: OSError) -> FileError:
+def named(error: OSError | ReproError) -> ReproError:
+    """One of our errors: as it is, or what the system refused in our words."""
+    if isinstance(error, ReproError):
+        return error
     place = str(error.filename) if error.filename else None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FileError(
@@ -78,10 +81,9 @@ def explain(error: Exception, arguments: Sequence[str], *, colour: bool | None =
             print_json({"error": _usage(error)})
         error.show()
         return error.exit_code
-    if isinstance(error, OSError) and not isinstance(error, ReproError):
-        error = _named(error)
-    if not isinstance(error, ReproError):
+    if not isinstance(error, OSError | ReproError):
         raise error
+    error = named(error)
     if "--json" in arguments:
         print_json({"error": _tree(error)})
     _say(error, colour)

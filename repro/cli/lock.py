@@ -14,6 +14,7 @@ from repro.adapters.git import GitCommand
 from repro.adapters.inputs import artifact_sources
 from repro.adapters.pip.resolve import PipResolver
 from repro.cli import options
+from repro.cli.annotating import Annotate, annotated, stale_annotations
 from repro.cli.console import Console, print_json
 from repro.cli.project import Written, choose, file_cache, read_lock, read_spec
 from repro.lock import Lock
@@ -72,8 +73,9 @@ def renew(
     return result
 
 
-def _check(written: Written, names: list[str], *, deep: bool, as_json: bool) -> int:
+def _check(written: Written, names: list[str], annotate: Annotate, *, deep: bool, as_json: bool) -> int:
     freshness = is_fresh(written, names, deep=deep)
+    annotate(stale_annotations(freshness.reasons, written.root))
     if as_json:
         print_json({"fresh": freshness.fresh, "reasons": freshness.reasons, "unread": freshness.unread})
     elif freshness.fresh:
@@ -113,6 +115,7 @@ def _summary(result: LockResult, names: list[str]) -> list[str]:
 )
 @options.quiet
 @options.as_json
+@annotated
 def command(
     root: Path,
     accelerator: str | None,
@@ -122,6 +125,7 @@ def command(
     packages: tuple[str, ...],
     quiet: bool,
     as_json: bool,
+    annotate: Annotate,
 ) -> int:
     """Turn every mutable reference of repro.yaml into an immutable one.
 
@@ -138,7 +142,7 @@ def command(
     if accelerator:
         names = [choose(written.spec, accelerator)]
     if checking:
-        return _check(written, names, deep=deep, as_json=as_json)
+        return _check(written, names, annotate, deep=deep, as_json=as_json)
     with Console(quiet=quiet or as_json) as console:
         result = renew(written, names, console, upgrade=() if upgrade else (packages or None))
     if as_json:

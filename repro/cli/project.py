@@ -165,5 +165,6 @@ def locked_project(root: Path, accelerator: str | None) -> tuple[Written, Locked
             "; ".join(freshness.reasons),
             where=str(root / "repro.lock"),
             remedy=f"lock again with `repro lock -a {name}`",
+            reasons=freshness.reasons,
         )
     return written, locked, name

@@ -11,6 +11,7 @@ from repro.adapters.files import write_atomic
 from repro.attest.verify import Demands
 from repro.cli import options
 from repro.cli.again import run_again
+from repro.cli.annotating import Annotate, annotated, place_of_run
 from repro.cli.console import Console, print_json
 from repro.cli.flow import Ready, ready
 from repro.cli.judging import OUTCOMES, Judged, judge, keep, say_verdict, sign_replay
@@ -24,6 +25,7 @@ from repro.cli.verifying import VERDICTS, read_trust, say_verification, verify_f
 from repro.errors import RunError, TrustError
 from repro.manifest import VerifiedManifest
 from repro.replay import replay
+from repro.report.annotations import verdict_annotations, verification_annotations
 from repro.report.summary import summary_markdown
 from repro.verdict import Verdict
 
@@ -127,6 +129,7 @@ def replay_run(
 @click.option("--detail", is_flag=True, help="Print every difference that was kept.")
 @options.quiet
 @options.as_json
+@annotated
 def command(
     run: Path,
     trust_file: Path,
@@ -142,6 +145,7 @@ def command(
     detail: bool,
     quiet: bool,
     as_json: bool,
+    annotate: Annotate,
 ) -> int:
     """Verify a run, run it again, and say whether it is the same.
 
@@ -162,6 +166,7 @@ def command(
     signer = signing.open() if asked and signing else None
     verification = verify_folder(run, trust_file, Demands(replays=False))
     if verification.manifest is None:
+        annotate(verification_annotations(verification, place_of_run(run)))
         if as_json:
             print_json({"verification": verification.tree(), "verdict": None})
             return VERDICTS[verification.verdict][1]
@@ -197,6 +202,7 @@ def command(
             keep(judged, kept)
         if signer is not None:
             sign_replay(run, verification, judged, opened, read_trust(trust_file), signer)
+    annotate(verdict_annotations(judged.verdict, place_of_run(run)))
     if report is not None:
         title = f"Replay of {verified.manifest.project} ({accelerator})"
         text = summary_markdown(verified.manifest, verification, judged.verdict, title=title)

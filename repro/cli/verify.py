@@ -10,9 +10,11 @@ import click
 
 from repro.attest.verify import Demands
 from repro.cli import options
+from repro.cli.annotating import Annotate, annotated, place_of_run
 from repro.cli.console import print_json
 from repro.cli.evidence import OCI, find_files, find_image
 from repro.cli.verifying import VERDICTS, check_folder, read_trust, say_verification, verify_folder
+from repro.report.annotations import verification_annotations
 
 __all__ = ["command"]
 
@@ -35,6 +37,7 @@ __all__ = ["command"]
 @click.option("--datasets", type=options.FOLDER, help="Check the data sets too, below this folder.")
 @click.option("--strict", is_flag=True, help="Refuse files that no signature covers.")
 @options.as_json
+@annotated
 def command(
     run: str,
     trust_file: Path,
@@ -46,6 +49,7 @@ def command(
     datasets: Path | None,
     strict: bool,
     as_json: bool,
+    annotate: Annotate,
 ) -> int:
     """Check a signed run folder offline, against your own trust policy.
 
@@ -74,6 +78,7 @@ def command(
             verification = check_folder(folder, trust_file, replace(demands, image_digest=image))
     else:
         verification = verify_folder(Path(run), trust_file, demands)
+    annotate(verification_annotations(verification, place_of_run(Path(run))))
     if as_json:
         print_json(verification.tree())
         return VERDICTS[verification.verdict][1]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from repro.attest.outcome import Check
 from repro.compare.repeat import DEVIATIONS
+from repro.image import ImageRecord, LayerCheck
 from repro.report.verdict import distance_text, value_text, where
-from repro.report.words import printable
+from repro.report.words import printable, short
 from repro.verdict import Deviation, Outcome, Verdict
 
-__all__ = ["Case", "check_case", "verdict_cases"]
+__all__ = ["Case", "build_cases", "check_case", "verdict_cases"]
 
 _OBSERVABLES = {
     "end-differs": "params",
@@ -55,6 +57,24 @@ def check_case(check: Check) -> Case:
         return Case("verify", name, "skipped", message=check.detail)
     state: Literal["failure", "error"] = "failure" if check.state == "failed" else "error"
     return Case("verify", name, state, check.code or check.state, check.detail)
+
+
+def build_cases(first: ImageRecord, again: ImageRecord, check: LayerCheck) -> Iterator[Case]:
+    """Whether two builds are one image; then the packages, and each file of them that nothing explains."""
+    one, other = first.identity, again.identity
+    if one == other:
+        yield Case("build", "image is the same")
+    else:
+        message = f"{short(one.config_digest)} was rebuilt as {short(other.config_digest)}"
+        layers = zip_longest(one.diff_ids, other.diff_ids)
+        detail = "\n".join(f"layer {n}: {a}, then {b}" for n, (a, b) in enumerate(layers, 1) if a != b)
+        yield Case("build", "image is the same", "failure", "image-differs", message, detail)
+    if check.explained:
+        yield Case("build.packages", "files are those of the wheels")
+    for file in check.differences:
+        if file.reason == "unexplained":
+            message = f"expected {file.expected}, found {file.found}"
+            yield Case("build.packages", f"{file.path}: {file.aspect}", "failure", file.reason, message)
 
 
 def _observable(deviation: Deviation) -> str:

@@ -1,4 +1,4 @@
-"""Checks and replays as JUnit XML, which CI systems show test by test."""
+"""Checks, rebuilds and replays as JUnit XML, which CI systems show test by test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from repro.attest.outcome import Verification
-from repro.report.cases import Case, check_case, verdict_cases
+from repro.image import ImageRecord, LayerCheck
+from repro.report.cases import Case, build_cases, check_case, verdict_cases
 from repro.report.replayed import Replayed
 from repro.report.words import clipped, printable
 
-__all__ = ["junit_xml"]
+__all__ = ["junit_build_xml", "junit_xml"]
 
 
 def _suite(root: Element, name: str, cases: Iterable[Case]) -> None:
@@ -32,6 +33,11 @@ def _suite(root: Element, name: str, cases: Iterable[Case]) -> None:
         root.set(key, str(int(root.get(key, "0")) + number))
 
 
+def _text(root: Element) -> str:
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
 def junit_xml(verification: Verification | None, replays: Sequence[Replayed], *, name: str) -> str:
     """Write one test suite for the checks and one for each replay.
 
@@ -48,5 +54,18 @@ def junit_xml(verification: Verification | None, replays: Sequence[Replayed], *,
         _suite(root, "verify", (check_case(check) for check in verification.checks))
     for replay in replays:
         _suite(root, f"replay {replay.name}", verdict_cases(replay.verdict, f"replay.{replay.name}"))
-    indent(root)
-    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return _text(root)
+
+
+def junit_build_xml(first: ImageRecord, again: ImageRecord, check: LayerCheck, *, name: str) -> str:
+    """Write one test suite for a build and its check.
+
+    Args:
+        first: the image as it was built, or as the engine held it.
+        again: the same, built from nothing.
+        check: its packages against the wheels themselves.
+        name: of the whole, such as the project's name.
+    """
+    root = Element("testsuites", name=printable(name))
+    _suite(root, "build", build_cases(first, again, check))
+    return _text(root)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from repro.digest import digest_json
+from repro.resolve.reason import Reason
 from repro.spec import Spec
 
 __all__ = ["asked_by_accelerator", "asked_by_all", "changes"]
@@ -35,14 +36,12 @@ def asked_by_accelerator(spec: Spec, accelerator: str) -> dict[str, str]:
     return {key: str(digest_json(value)) for key, value in _keys(tree)}
 
 
-def changes(locked: Mapping[str, str], now: Mapping[str, str], prefix: str = "") -> list[str]:
+def changes(locked: Mapping[str, str], now: Mapping[str, str], prefix: str = "") -> list[Reason]:
     """Say in sentences which keys differ."""
     told = []
     for key in sorted({*locked, *now}):
-        if key not in now:
-            told.append(f"repro.yaml: {prefix}{key} is gone since the lock was made")
-        elif key not in locked:
-            told.append(f"repro.yaml: {prefix}{key} is new since the lock was made")
-        elif locked[key] != now[key]:
-            told.append(f"repro.yaml: {prefix}{key} has changed since the lock was made")
+        if locked.get(key) != now.get(key):
+            what = "is gone" if key not in now else "is new" if key not in locked else "has changed"
+            text = f"repro.yaml: {prefix}{key} {what} since the lock was made"
+            told.append(Reason.of_spec(text, f"{prefix}{key}"))
     return told

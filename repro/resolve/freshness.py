@@ -11,6 +11,7 @@ from repro.lock import AcceleratorLock, ArtifactLock, FileLock, Lock
 from repro.resolve.asked import asked_by_accelerator, asked_by_all, changes
 from repro.resolve.files import hash_file, hash_files, list_tree
 from repro.resolve.packages import documents_of, read
+from repro.resolve.reason import Reason
 from repro.resolve.source import source_files
 from repro.spec import Spec
 
@@ -24,7 +25,7 @@ QUICK_BYTES = 32 << 20
 class Freshness:
     """Whether a lock holds."""
 
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     """Sentences that name the key or file; none where the lock is fresh."""
     unread: tuple[str, ...] = ()
     """Files of which only the size was compared."""
@@ -35,29 +36,35 @@ class Freshness:
         return not self.reasons
 
 
-def compare_files(locked: Sequence[FileLock], now: Sequence[FileLock], prefix: str = "") -> list[str]:
-    """Say in sentences which files differ."""
+def compare_files(
+    locked: Sequence[FileLock], now: Sequence[FileLock], *, artifact: str = "", key: str = ""
+) -> list[Reason]:
+    """Say in sentences which files differ.
+
+    Args:
+        artifact: name of the model or data set whose files they are; else they are the project's own.
+        key: of `repro.yaml` that names the artifact.
+    """
     old = {file.path: file for file in locked}
     new = {file.path: file for file in now}
     told = []
     for path in sorted({*old, *new}):
-        if path not in new:
-            told.append(f"{prefix}{path} is gone since the lock was made")
-        elif path not in old:
-            told.append(f"{prefix}{path} is new since the lock was made")
-        elif old[path].digest != new[path].digest:
-            told.append(f"{prefix}{path} has changed since the lock was made")
+        if path in old and path in new and old[path].digest == new[path].digest:
+            continue
+        what = "is gone" if path not in new else "is new" if path not in old else "has changed"
+        text = f"{path} {what} since the lock was made"
+        told.append(Reason.of_spec(f"{artifact}: {text}", key) if artifact else Reason(text, file=path))
     return told
 
 
-def _one_file(file: FileLock, root: Path) -> Iterator[str]:
+def _one_file(file: FileLock, root: Path) -> Iterator[Reason]:
     if not (root / file.path).is_file():
-        yield f"{file.path} is gone since the lock was made"
+        yield Reason(f"{file.path} is gone since the lock was made", file=file.path)
     elif hash_file(root / file.path)[0] != file.digest:
-        yield f"{file.path} has changed since the lock was made"
+        yield Reason(f"{file.path} has changed since the lock was made", file=file.path)
 
 
-def accelerator_reasons(spec: Spec, locked: AcceleratorLock, accelerator: str, root: Path) -> list[str]:
+def accelerator_reasons(spec: Spec, locked: AcceleratorLock, accelerator: str, root: Path) -> list[Reason]:
     """Say why the lock of one accelerator no longer holds.
 
     Raises:
@@ -74,18 +81,18 @@ def accelerator_reasons(spec: Spec, locked: AcceleratorLock, accelerator: str, r
     for field, path in documents_of(accelerator).items():
         place = root / path
         if not place.is_file():
-            told.append(f"{path} is gone")
+            told.append(Reason(f"{path} is gone", file=path))
         elif hash_file(place)[0] != getattr(locked.packages, field):
-            told.append(f"{path} is not the file that repro.lock records")
+            told.append(Reason(f"{path} is not the file that repro.lock records", file=path))
     return told
 
 
-def _artifact(artifact: ArtifactLock, place: Path, *, deep: bool) -> tuple[list[str], list[str]]:
+def _artifact(artifact: ArtifactLock, place: Path, key: str, *, deep: bool) -> tuple[list[Reason], list[str]]:
     """Return why an artifact's files no longer fit, and which were compared by size alone."""
     try:
         listed = list_tree(place)
     except LockError as error:
-        return [f"{artifact.name}: {error}"], []
+        return [Reason.of_spec(f"{artifact.name}: {error}", key)], []
     locked = {file.path: file for file in artifact.files}
     large = {
         name
@@ -94,7 +101,7 @@ def _artifact(artifact: ArtifactLock, place: Path, *, deep: bool) -> tuple[list[
     }
     now = hash_files([(name, path) for name, path in listed if name not in large])
     same = tuple(locked[name] for name in large)
-    told = compare_files(artifact.files, (*now, *same), prefix=f"{artifact.name}: ")
+    told = compare_files(artifact.files, (*now, *same), artifact=artifact.name, key=key)
     return told, [f"{artifact.name}: {name}" for name in sorted(large)]
 
 
@@ -124,16 +131,18 @@ def check(
     told = changes(lock.asked, asked_by_all(spec))
     told += compare_files(lock.source.files, source_files(spec, root, ignored=lock.ignored))
     unread: list[str] = []
-    for artifact in (*lock.models, *lock.datasets):
+    named = [("models", one) for one in lock.models] + [("datasets", one) for one in lock.datasets]
+    for section, artifact in named:
         if artifact.kind == "path" or places[artifact.name].exists():
-            reasons, sizes = _artifact(artifact, places[artifact.name], deep=deep)
+            key = f"{section}.{artifact.name}"
+            reasons, sizes = _artifact(artifact, places[artifact.name], key, deep=deep)
             told += reasons
             unread += sizes
     for name in accelerators or sorted({*spec.accelerators, *lock.accelerators}):
         if name not in spec.accelerators:
-            told.append(f"repro.yaml no longer names the accelerator {name}")
+            told.append(Reason.of_spec(f"repro.yaml no longer names the accelerator {name}", "accelerators"))
         elif name not in lock.accelerators:
-            told.append(f"the accelerator {name} is not locked")
+            told.append(Reason.of_spec(f"the accelerator {name} is not locked", f"accelerators.{name}"))
         else:
             told += accelerator_reasons(spec, lock.accelerators[name], name, root)
     return Freshness(reasons=tuple(told), unread=tuple(unread))

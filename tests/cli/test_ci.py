@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_the_action_refuses_what_it_cannot_do(tmp_path: Path, inputs: dict[str, 
     assert code == 2
     assert outputs == {}
     assert "::error title=repro::" in printed
+
+
+def hook(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the entry of the hook as pre-commit does: in the top folder of the repository."""
+    (one,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert one["id"] == "repro-lock-check"
+    assert (one["language"], one["pass_filenames"], one["always_run"]) == ("python", False, True)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = shlex.split(one["entry"])
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_hook_lets_a_fresh_lock_pass_and_refuses_a_stale_one(tmp_path: Path) -> None:
+    project = tmp_path / "pilot"
+    shutil.copytree(ROOT / "examples" / "pilot", project)
+    assert hook(project).returncode == 0
+    (project / "train.py").write_text("pass\n")
+    refused = hook(project)
+    assert refused.returncode == 3
+    assert "train.py has changed since the lock was made" in refused.stdout
 
 
 def options_of(name: str) -> set[str]:

@@ -3,10 +3,11 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from repro.compare.repeat import DEVIATIONS
-from repro.report.junit import junit_xml
+from repro.image import FileDifference, LayerCheck
+from repro.report.junit import junit_build_xml, junit_xml
 from repro.report.replayed import Replayed
 from repro.verdict import Compared, Outcome, Verdict
-from tests.report.report_world import HOSTILE, verdict, verification
+from tests.report.report_world import HOSTILE, image, sha, verdict, verification
 
 
 def parsed(*verdicts: Verdict, checked: bool = True, rejected: bool = False) -> ElementTree.Element:
@@ -86,3 +87,41 @@ def test_a_strangers_text_stays_text() -> None:
     replay = Replayed(name=bad, verdict=verdict(sentence=bad))
     root = ElementTree.fromstring(junit_xml(verification("REJECTED", detail=bad), [replay], name=bad))
     assert "<script>alert(1)</script>" in (next(root.iter("failure")).get("message") or "")
+
+
+def rebuilt(*, same: bool = True, reason: str = "installer") -> ElementTree.Element:
+    first = image()
+    other = first.identity.model_copy(update={"config_digest": sha("o"), "diff_ids": (sha("x"),)})
+    again = first if same else first.model_copy(update={"identity": other})
+    members = {"path": "opt/x\x1b.py", "aspect": "content", "expected": "a", "found": "b", "reason": reason}
+    check = LayerCheck(
+        image=sha("config"),
+        layer=sha("l"),
+        assembled=sha("a"),
+        files=2,
+        identical=1,
+        differences=(FileDifference.parse(members),),
+    )
+    return ElementTree.fromstring(junit_build_xml(first, again, check, name="pilot (cpu)"))
+
+
+def test_a_rebuild_that_gives_the_same_passes() -> None:
+    root = rebuilt()
+    assert cases(root) == {
+        ("build", "image is the same"): "passed",
+        ("build.packages", "files are those of the wheels"): "passed",
+    }
+    assert root.get("name") == "pilot (cpu)"
+
+
+def test_a_rebuild_that_differs_says_which_layers_and_files() -> None:
+    root = rebuilt(same=False, reason="unexplained")
+    assert cases(root) == {
+        ("build", "image is the same"): "failure",
+        ("build.packages", "opt/x\\x1b.py: content"): "failure",
+    }
+    image_failed, file_failed = root.iter("failure")
+    assert image_failed.get("type") == "image-differs"
+    assert (image_failed.text or "").splitlines()[0] == f"layer 1: {sha('layer 0')}, then {sha('x')}"
+    assert file_failed.get("message") == "expected a, found b"
+    assert totals(root) == ("2", "2", "0", "0")

@@ -145,3 +145,13 @@ def test_limits_are_read_and_those_that_came_later_count_only_where_they_are_set
     assert Spec.parse(parse(text).tree()) == parse(text)
     said = flaws(TEXT + "limits: {open_files: 0, locked_memory: everything}\n")
     assert len(said) == 2
+
+
+def test_a_dotted_key_is_found_as_far_as_it_goes() -> None:
+    text = b"models:\n  - {name: a}\n  - {name: v1.5, hub: x}\npilot: {steps: 3}\n"
+    document = strictyaml.load(text, where="test")
+    assert document.path_of("models.v1.5") == ("models", 1)
+    assert document.path_of("models.b") == ("models",)
+    assert document.path_of("pilot.steps") == ("pilot", "steps")
+    assert document.path_of("pilot.steps.more") == ("pilot", "steps")
+    assert document.path_of("Step 3/9: RUN x") == ()
