@@ -93,6 +93,15 @@ class Document:
             path = path[:-1]
         return self.positions.get(path, (0, 0))
 
+    def get(self, path: Path) -> Any:
+        """Value at `path`, or None where the document does not go there."""
+        value = self.value
+        for part in path:
+            if not isinstance(value, dict) or part not in value:
+                return None
+            value = value[part]
+        return value
+
     def path_of(self, key: str) -> Path:
         """Path of a dotted key, as far down as the document goes; entries of a list go by their `name`.
 

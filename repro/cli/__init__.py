@@ -20,7 +20,7 @@ from repro import __version__
 __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS = {
-    "init": "Write repro.yaml and Dockerfiles for a project that has neither.",
+    "init": "Write repro.yaml and Dockerfiles for a project, or add what is missing.",
     "lock": "Turn every mutable reference of repro.yaml into an immutable one.",
     "build": "Build the locked image, bit for bit repeatable.",
     "run": "Run the pilot, or any command, in the image and record it.",

@@ -27,6 +27,7 @@ __all__ = [
     "parse_lock",
     "read_lock",
     "read_spec",
+    "spec_bytes",
 ]
 
 
@@ -47,11 +48,11 @@ class Locked:
     documents: dict[str, bytes]
 
 
-def read_spec(root: Path) -> Written:
-    """Read and check `repro.yaml`.
+def spec_bytes(root: Path) -> bytes:
+    """Read `repro.yaml` as it is.
 
     Raises:
-        SpecError: `spec-missing`, `spec-not-a-file`, or every flaw of the file at once.
+        SpecError: `spec-missing` or `spec-not-a-file`.
     """
     path = root / "repro.yaml"
     if path.exists() and not path.is_file():
@@ -62,7 +63,7 @@ def read_spec(root: Path) -> Written:
             remedy="put a file there, or name the project's folder with -C",
         )
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise SpecError(
             "spec-missing",
@@ -70,6 +71,15 @@ def read_spec(root: Path) -> Written:
             where=str(path),
             remedy="write one with `repro init`, or name the project's folder with -C",
         ) from None
+
+
+def read_spec(root: Path) -> Written:
+    """Read and check `repro.yaml`.
+
+    Raises:
+        SpecError: `spec-missing`, `spec-not-a-file`, or every flaw of the file at once.
+    """
+    data, path = spec_bytes(root), root / "repro.yaml"
     document = strictyaml.load(data, where=str(path))
     return Written(root.resolve(), strictyaml.validate(document, Spec, where=str(path)), data)
 
