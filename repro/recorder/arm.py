@@ -120,6 +120,7 @@ def arm() -> None:
             "numpy": seed_numpy,
             "torch": record,
             "torch.distributed.checkpoint": checkpoints,
+            "torch.distributed.checkpoint.state_dict": checkpoints,
             "safetensors.torch": checkpoints,
         }
     )

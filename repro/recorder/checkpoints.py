@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .guard import unseen
 
-__all__ = ["use", "wait", "wrap"]
+__all__ = ["rehearsing", "use", "wait", "wrap"]
 
 Sink = Callable[[str, str, Any, "int | None", float], Any]
 _Find = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
@@ -32,6 +32,8 @@ class _Inner(threading.local):
     """The function it is in, if any: writers may use each other."""
     content: Any = None
     """What that function was found to write or read."""
+    rehearsing: bool = False
+    """Whether an optimizer steps with zero gradients and rate, to have state that can be loaded into."""
 
 
 _inner = _Inner()
@@ -40,6 +42,11 @@ _inner = _Inner()
 def use(sink: Sink) -> None:
     """Say where to report each checkpoint: kind, function, content, bytes, seconds."""
     _sink[:] = [sink]
+
+
+def rehearsing() -> bool:
+    """Say whether an optimizer step that is going on is none of the training."""
+    return _inner.rehearsing
 
 
 def wait() -> None:
@@ -86,6 +93,8 @@ def wrap(module: Any) -> None:
     for api in _APIS:
         if api.module == module.__name__ and hasattr(module, api.name):
             _replace(module, api.name, functools.partial(_report, api))
+    if module.__name__ == f"{_DISTRIBUTED}.state_dict" and hasattr(module, "_init_optim_state"):
+        _replace(module, "_init_optim_state", _rehearse)
     if module.__name__ == _DISTRIBUTED:
         # Objects with a state_dict method are resolved inside the public functions, by these.
         for part, name, keep in (
@@ -119,6 +128,14 @@ def _keep_argument(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     if _inner.outer is not None:
         _inner.content = args[0] if args else kwargs.get("state_dict")
     return original(*args, **kwargs)
+
+
+def _rehearse(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    _inner.rehearsing = True
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _inner.rehearsing = False
 
 
 def _in_background() -> bool:

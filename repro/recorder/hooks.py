@@ -112,24 +112,24 @@ def observe(name: str, tensor: Any) -> None:
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if not _is_compiling():
+    if not _is_compiling() and not checkpoints.rehearsing():
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
         _here().before_step(optimizer, closure=callable(closure))
 
 
 def _after_step(optimizer: Any, *_: Any) -> None:
-    if not _is_compiling():
+    if not _is_compiling() and not checkpoints.rehearsing():
         _here().after_step(optimizer)
 
 
-def _enter(*_: Any) -> None:
+def _enter(module: Any, *_: Any) -> None:
     if _is_compiling():
         return
     depth = _depth.value
     _depth.value = depth + 1
     if depth == 0 and not _outer_thread and not in_backward():
         _outer_thread.append(threading.get_ident())
-        _here().enter_forward(grad=torch.is_grad_enabled())
+        _here().enter_forward(module, grad=torch.is_grad_enabled())
 
 
 def _leave(module: Any, args: Any, *rest: Any) -> None:

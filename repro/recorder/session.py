@@ -86,8 +86,9 @@ class Session:
         """Take note of an optimizer that was created."""
         self._optimizers.find(optimizer)
 
-    def enter_forward(self, *, grad: bool) -> None:
+    def enter_forward(self, module: Module, *, grad: bool) -> None:
         """The program calls a module from outside any other."""
+        self._weights.before(module)
         self._modules.training = grad
         if not grad:
             self._settle()

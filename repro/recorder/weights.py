@@ -36,11 +36,21 @@ class Weights:
         self._called = called
         self._on_gone = on_gone
         self._view: ModelView | None = None
+        self._early: dict[int, tuple[weakref.ref[Tensor], dict[str, Any]]] = {}
+        """Fingerprints of buffers from before the first pass, by id."""
 
     @property
     def seen(self) -> bool:
         """Whether the model was looked at."""
         return self._view is not None
+
+    def before(self, module: Module) -> None:
+        """Fingerprint the buffers of a model that is about to be called: its first pass may change them."""
+        if self.seen:
+            return
+        new = {str(id(one)): one for one in module.buffers() if id(one) not in self._early}
+        for key, entry in fingerprints(list(new.items()), full=True)().items():
+            self._early[int(key)] = (weakref.ref(new[key]), entry)
 
     def look(self, *, unless_orphans: bool = False) -> dict[str, Any] | None:
         """Look at the model, and return the event that describes it; None where it was not looked at.
@@ -60,9 +70,19 @@ class Weights:
             "tree": view.tree,
             "rows": view.rows,
             "params": self._prints(_present(view.parameters), full=True)(),
-            "buffers": self._prints(_present(view.buffers), full=True)(),
+            "buffers": self._buffers(_present(view.buffers)),
             **({"frozen": frozen} if frozen else {}),
         }
+
+    def _buffers(self, present: list[tuple[str, Tensor]]) -> Prints:
+        """Fingerprint buffers as they were before the first pass, where that was seen."""
+        found = self._prints(present, full=True)()
+        for name, tensor in present:
+            taken, early = self._early.get(id(tensor), (None, {}))
+            if taken is not None and taken() is tensor:
+                found[name] = {**early, **({"rep": 1} if "rep" in found[name] else {})}
+        self._early.clear()
+        return found
 
     def glance(self, view: ModelView | None = None) -> None:
         """Learn the names, and watch for the end of the model, without fingerprints."""
