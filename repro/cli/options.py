@@ -83,11 +83,14 @@ def run_folder(function: F) -> F:
 
 
 def _run_or_reference(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    return value if value.startswith("oci://") else str(FOLDER.convert(value, parameter, ctx))
+    if value.startswith("oci://"):
+        return value
+    kind = FILE if Path(value).is_file() else FOLDER
+    return str(kind.convert(value, parameter, ctx))
 
 
 def run_or_reference(function: F) -> F:
-    """A signed run folder, or an image in a registry that one is attached to."""
+    """A signed run: a folder, a file of `repro pack`, or an image in a registry that one is attached to."""
     return click.argument("run", metavar="RUN", callback=_run_or_reference)(function)
 
 

@@ -13,7 +13,14 @@ from repro.cli import options
 from repro.cli.annotating import Annotate, annotated, place_of_run
 from repro.cli.console import print_json
 from repro.cli.evidence import OCI, find_files, find_image
-from repro.cli.verifying import VERDICTS, check_folder, read_trust, say_verification, verify_folder
+from repro.cli.verifying import (
+    VERDICTS,
+    check_folder,
+    read_trust,
+    say_verification,
+    verify_folder,
+    verify_packed,
+)
 from repro.report.annotations import verification_annotations
 
 __all__ = ["command"]
@@ -54,10 +61,12 @@ def command(
     """Check a signed run folder offline, against your own trust policy.
 
     Needs no network, no engine, no GPU and no torch. Nothing but VERIFIED exits with 0.
-    RUN may be oci://REGISTRY/REPOSITORY@DIGEST too: an image that the run is attached to.
+    RUN may be a file of `repro pack` too, or oci://REGISTRY/REPOSITORY@DIGEST: an
+    image that the run is attached to.
 
     \b
     Example:  repro verify manifests/pilot.cpu --trust trust.yaml
+              repro verify pilot.cpu.repro.tar --trust trust.yaml
               repro verify manifests/pilot.cpu --trust trust.yaml --image engine --datasets .
     Exit codes: 0 verified, 1 could not do it, 2 usage, 3 rejected, 4 incomplete.
     """
@@ -77,7 +86,8 @@ def command(
         with attached_run(run, read_trust(trust_file), expect_run) as (folder, image):
             verification = check_folder(folder, trust_file, replace(demands, image_digest=image))
     else:
-        verification = verify_folder(Path(run), trust_file, demands)
+        check = verify_packed if Path(run).is_file() else verify_folder
+        verification = check(Path(run), trust_file, demands)
     annotate(verification_annotations(verification, place_of_run(Path(run))))
     if as_json:
         print_json(verification.tree())

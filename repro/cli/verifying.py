@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import click
 
 from repro.adapters.clock import SystemClock
+from repro.adapters.packing import unpack
 from repro.adapters.runfolder import DiskRunFolder
 from repro.attest.keyring import Trust, open_trust
 from repro.attest.outcome import Verification
+from repro.attest.paths import check_name
 from repro.attest.verify import Demands, verify
 from repro.bundle import BUNDLE_SUFFIX
 from repro.cli.runs import not_a_run
 from repro.errors import TrustError
 from repro.report.verification import MARKS, verification_lines
 
-__all__ = ["check_folder", "read_trust", "say_verification", "verify_folder"]
+__all__ = ["check_folder", "read_trust", "say_verification", "verify_folder", "verify_packed"]
 
 COLOURS = {"passed": "green", "failed": "red", "not-made": "yellow"}
 VERDICTS = {"VERIFIED": ("green", 0), "REJECTED": ("red", 3), "INCOMPLETE": ("yellow", 4)}
@@ -51,9 +54,27 @@ def verify_folder(run: Path, trust_file: Path, demands: Demands | None = None) -
     Raises:
         FileError: `not-a-run` where neither a manifest nor a signature lies there.
     """
-    if not (run / "manifest.json").exists() and not any(run.glob(f"*{BUNDLE_SUFFIX}")):
-        raise not_a_run(run)
+    _require_run(run, run)
     return check_folder(run, trust_file, demands)
+
+
+def verify_packed(file: Path, trust_file: Path, demands: Demands | None = None) -> Verification:
+    """Verify a file of `repro pack`, now: in a folder that only this person can read, and that is gone then.
+
+    Raises:
+        FileError: `pack-malformed`, or `not-a-run`.
+        TrustError: kind `E_PATH`, where a name in it could mean another file somewhere.
+    """
+    with tempfile.TemporaryDirectory(prefix="repro-") as name:
+        folder = Path(name) / "run"
+        unpack(file, folder, check_name)
+        _require_run(folder, file)
+        return check_folder(folder, trust_file, demands)
+
+
+def _require_run(folder: Path, shown: Path) -> None:
+    if not (folder / "manifest.json").exists() and not any(folder.glob(f"*{BUNDLE_SUFFIX}")):
+        raise not_a_run(shown)
 
 
 def check_folder(run: Path, trust_file: Path, demands: Demands | None = None) -> Verification:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import stat
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro.adapters.packing import packed, unpack
+from repro.attest.outcome import Verification
 from repro.attest.paths import check_name
 from repro.cli import cli
+from repro.cli.verifying import check_folder
 from repro.errors import FileError, ReproError
 from tests.e2e.e2e_world import ROOT
 
@@ -148,3 +153,66 @@ def test_a_link_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         list(packed(tmp_path / "run", check_name))
     assert caught.value.kind == "file-special"
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kept run as one file, where folders for a while are made in a place that can be looked at."""
+    (tmp_path / "for a while").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "for a while"))
+    file = tmp_path / "pilot.cpu.repro.tar"
+    file.write_bytes(b"".join(packed(ROOT / "manifests" / "pilot.cpu", check_name)))
+    return file
+
+
+def verify(file: Path, *arguments: str) -> Result:
+    trust = str(ROOT / "manifests" / "trust.yaml")
+    return CliRunner().invoke(cli, ["verify", str(file), "--trust", trust, *arguments], standalone_mode=False)
+
+
+def test_a_packed_run_is_verified_as_it_is_and_leaves_nothing(sent: Path) -> None:
+    packed_said, folder_said = verify(sent, "--json"), verify(ROOT / "manifests" / "pilot.cpu", "--json")
+    assert packed_said.return_value == folder_said.return_value == 0
+    assert json.loads(packed_said.stdout) == json.loads(folder_said.stdout)
+    assert list((sent.parent / "for a while").iterdir()) == []
+
+
+def test_while_it_is_verified_nobody_else_can_read_it(sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+
+    def look(folder: Path, *rest: object) -> Verification:
+        modes.append(stat.S_IMODE(folder.parent.stat().st_mode))
+        return check_folder(folder, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("repro.cli.verifying.check_folder", look)
+    assert verify(sent).return_value == 0
+    assert modes == [0o700]
+
+
+def test_a_packed_run_with_a_changed_file_is_rejected(sent: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    unpack(sent, run, check_name)
+    (run / "repro.yaml").write_bytes((run / "repro.yaml").read_bytes() + b"\n")
+    sent.write_bytes(b"".join(packed(run, check_name)))
+    said = verify(sent)
+    assert said.return_value == 3
+    assert "REJECTED" in said.stdout
+    assert list((sent.parent / "for a while").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(GOOD, "not-a-run"), (GOOD[:-512], "pack-malformed"), (b"{}", "pack-malformed")]
+)
+def test_a_file_that_is_no_run_is_said_by_its_own_name(sent: Path, data: bytes, kind: str) -> None:
+    sent.write_bytes(data)
+    error = verify(sent).exception
+    assert isinstance(error, FileError)
+    assert (error.kind, error.where) == (kind, str(sent))
+    assert list((sent.parent / "for a while").iterdir()) == []
+
+
+@pytest.mark.parametrize("attack", ["up", "absolute", "symbolic link"])
+def test_an_attack_is_no_verified_run(sent: Path, attack: str) -> None:
+    sent.write_bytes(ATTACKS[attack]())
+    assert isinstance(verify(sent).exception, ReproError)
+    assert list((sent.parent / "for a while").iterdir()) == []
