@@ -196,6 +196,8 @@ class ImageDifference(Noun):
     first: str | None
     second: str | None
     kind: DifferenceClass
+    benign: str | None = None
+    """Why the project calls it harmless; null where it does not."""
 
 
 class ImageComparison(Noun):
@@ -213,3 +215,9 @@ class ImageComparison(Noun):
     def same(self) -> bool:
         """Whether nothing differs: layers by digest, config by member."""
         return not self.counts
+
+    @property
+    def harmless(self) -> bool:
+        """Whether every difference is one that the project calls harmless; one that was not kept is not."""
+        kept = sum(one.benign is not None for one in self.differences)
+        return kept == sum(self.counts.values())

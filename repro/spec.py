@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from repro.digest import Digest, digest_json
+from repro.image import DifferenceClass
 from repro.noun import Noun
 from repro.tolerance import ToleranceSpec
 
@@ -24,6 +25,8 @@ __all__ = [
     "AcceleratorName",
     "AcceleratorSpec",
     "ArtifactSpec",
+    "BenignSpec",
+    "BuildSpec",
     "CheckpointSpec",
     "IndexSpec",
     "LimitsSpec",
@@ -182,6 +185,21 @@ class ArtifactSpec(Noun):
         return self
 
 
+class BenignSpec(Noun):
+    """Differences between two builds that mean nothing, and why."""
+
+    kind: DifferenceClass
+    path: Annotated[str, StringConstraints(min_length=1)]
+    """A pattern for paths in the image; `*` stands for any characters, `/` too."""
+    reason: Annotated[str, StringConstraints(min_length=1)]
+
+
+class BuildSpec(Noun):
+    """What is expected of a rebuild."""
+
+    benign: tuple[BenignSpec, ...] = ()
+
+
 class IndexSpec(Noun):
     """A package index and the packages that must come from it."""
 
@@ -239,8 +257,15 @@ class Spec(Noun):
     models: tuple[ArtifactSpec, ...] = ()
     datasets: tuple[ArtifactSpec, ...] = ()
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    build: BuildSpec | None = None
     accelerators: dict[AcceleratorName, AcceleratorSpec] = Field(min_length=1)
     tolerance: ToleranceSpec = Field(default_factory=ToleranceSpec)
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a later member that is not set, as `LimitsSpec` does."""
+        tree: dict[str, Any] = write(self)
+        return {name: value for name, value in tree.items() if name != "build" or value is not None}
 
     @model_validator(mode="after")
     def _names_differ(self) -> Spec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -11,18 +10,17 @@ import click
 from repro.adapters.docker_engine import DockerEngine
 from repro.adapters.files import write_atomic
 from repro.build.build import build_image
-from repro.build.check import check_image
 from repro.build.plan import make_plan
 from repro.cli import options
 from repro.cli.annotating import Annotate, annotated, place_of
+from repro.cli.checking import check_build, read_signed, say_check
 from repro.cli.console import Console, print_json
 from repro.cli.flow import bring
 from repro.cli.project import file_cache, locked_project
 from repro.cli.shipping import push_built
-from repro.image import ImageRecord, LayerCheck
 from repro.report.annotations import build_annotations
 from repro.report.junit import junit_build_xml
-from repro.report.words import count, printable, size
+from repro.report.words import count, size
 
 __all__ = ["command"]
 
@@ -32,6 +30,13 @@ __all__ = ["command"]
 @options.accelerator
 @click.option("--fresh", is_flag=True, help="Build from nothing, even where the engine holds the image.")
 @click.option("--check", "checking", is_flag=True, help="Rebuild from nothing and explain every difference.")
+@click.option(
+    "--against",
+    metavar="RUN",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="With --check: rebuild from this run's signed lock, and hold it to the image that was signed.",
+)
+@options.optional_trust
 @click.option(
     "--builder",
     type=click.Choice(["classic", "buildkit"]),
@@ -59,6 +64,8 @@ def command(
     accelerator: str | None,
     fresh: bool,
     checking: bool,
+    against: Path | None,
+    trust_file: Path | None,
     builder: str,
     push_to: str | None,
     junit_to: Path | None,
@@ -71,12 +78,15 @@ def command(
     Everything comes from the lock and the cache; the build has no network.
     --check builds once more from nothing, and compares every file of the
     packages with the layer assembled straight from the locked wheels.
+    --against a signed run does it from the lock, and for the image, that were
+    signed; differences that its signed repro.yaml calls benign are no failure.
     --push names the image in a registry by the digest that a run is signed
     with; credentials are those of `docker login`.
 
     \b
     Example:  repro build -a cpu
               repro build -a cpu --check --junit build.xml
+              repro build --check --against manifests/pilot.cpu --trust trust.yaml
               repro build -a cpu --push registry.example/team/pilot:v1
     Exit codes: 0 built or the same, 1 could not do it, 2 usage, 3 differs.
     """
@@ -84,7 +94,13 @@ def command(
         raise click.UsageError("--check and --push are two commands: check first, then push what is held")
     if junit_to is not None and not checking:
         raise click.UsageError("--junit is for --check")
-    written, locked, name = locked_project(root, accelerator)
+    if against is not None and not (checking and trust_file):
+        raise click.UsageError("--against is for --check, and needs --trust")
+    signed = read_signed(against, trust_file, root) if against and trust_file else None
+    if signed is not None:
+        written, locked, name = signed.written, signed.locked, signed.accelerator
+    else:
+        written, locked, name = locked_project(root, accelerator)
     with (
         Console(quiet=quiet or as_json) as console,
         DockerEngine.connect(buildkit=builder == "buildkit") as engine,
@@ -94,16 +110,19 @@ def command(
         build = partial(
             build_image, plan, engine=engine, cache=file_cache(), root=written.root, progress=console
         )
-        record = build(fresh=fresh)
         if checking:
-            again = build(fresh=True)
-            check = check_image(plan, again, engine=engine, cache=file_cache(), progress=console)
-            dockerfile = place_of(written.root / plan.dockerfile.path)
-            annotate(build_annotations(record, again, check, dockerfile))
+            own = written.spec.build.benign if written.spec.build else ()
+            checked = check_build(
+                plan, build, signed, own, engine=engine, cache=file_cache(), console=console
+            )
+            found = (checked.first, checked.again, checked.packages)
+            if not checked.holds:
+                annotate(build_annotations(*found, place_of(written.root / plan.dockerfile.path)))
             if junit_to is not None:
-                text = junit_build_xml(record, again, check, name=f"{written.spec.name} ({name})")
+                text = junit_build_xml(*found, name=f"{written.spec.name} ({name})")
                 write_atomic(junit_to, text.encode())
-            return _say_check(record, again, check, as_json=as_json)
+            return say_check(checked, as_json=as_json)
+        record = build(fresh=fresh)
         pushed = push_built(record, push_to, engine=engine, console=console) if push_to else None
     if as_json:
         print_json({**record.tree(), "pushed": pushed} if pushed else record.tree())
@@ -115,22 +134,3 @@ def command(
     if pushed:
         click.echo(f"pushed {pushed}")
     return 0
-
-
-def _say_check(first: ImageRecord, again: ImageRecord, check: LayerCheck, *, as_json: bool) -> int:
-    same = first.identity == again.identity
-    if as_json:
-        print_json({"same": same, "first": first.tree(), "again": again.tree(), "packages": check.tree()})
-    else:
-        word, colour = ("identical", "green") if same else ("differs", "red")
-        click.secho(word, fg=colour, bold=True, nl=False)
-        click.echo(f"  {first.identity.config_digest}, rebuilt as {again.identity.config_digest}")
-        explained = Counter(difference.reason for difference in check.differences)
-        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(explained.items())) or "none"
-        click.echo(f"  packages      {check.identical} of {check.files} entries are the wheels' own")
-        click.echo(f"  differences   {reasons}")
-        for difference in check.differences:
-            if difference.reason == "unexplained":
-                values = f"expected {difference.expected}, found {difference.found}"
-                click.echo(f"  unexplained   {printable(difference.path)}: {difference.aspect}, {values}")
-    return 0 if same and check.explained else 3

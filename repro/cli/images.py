@@ -19,7 +19,7 @@ from repro.errors import BuildError
 from repro.image import ImageComparison
 from repro.report.words import count, printable
 
-__all__ = ["diff_images", "is_run"]
+__all__ = ["diff_images", "is_run", "say_differences"]
 
 SHOWN = 20
 """Differences of each class that are printed without `--detail`."""
@@ -91,22 +91,23 @@ def diff_images(first: str, second: str, *, detail: bool, as_json: bool) -> int:
         found = compare_images(a, b)
     if as_json:
         print_json({"same": found.same, **found.tree()})
+    elif found.same:
+        click.secho("same", fg="green", bold=True, nl=False)
+        click.echo(f"  {count(len(found.first), 'layer')} and the config are equal")
     else:
-        _say(found, detail)
+        click.secho("differs", fg="red", bold=True, nl=False)
+        click.echo("  " + ", ".join(f"{number} {name}" for name, number in found.counts.items()))
+        say_differences(found, detail=detail)
     return 0 if found.same else 3
 
 
-def _say(found: ImageComparison, detail: bool) -> None:
-    if found.same:
-        click.secho("same", fg="green", bold=True, nl=False)
-        click.echo(f"  {count(len(found.first), 'layer')} and the config are equal")
-        return
-    click.secho("differs", fg="red", bold=True, nl=False)
-    click.echo("  " + ", ".join(f"{number} {name}" for name, number in found.counts.items()))
+def say_differences(found: ImageComparison, *, detail: bool) -> None:
+    """Print the differences class by class, the first of each, or all that were kept."""
     for kind in found.counts:
         told = [one for one in found.differences if one.kind == kind]
         for one in told if detail else told[:SHOWN]:
             values = f"{printable(str(one.first or 'absent'))} | {printable(str(one.second or 'absent'))}"
-            click.echo(f"  {kind:20}{printable(one.path)}: {one.aspect}: {values}")
+            benign = f" (benign: {printable(one.benign)})" if one.benign else ""
+            click.echo(f"  {kind:20}{printable(one.path)}: {one.aspect}: {values}{benign}")
         if (more := found.counts[kind] - (len(told) if detail else min(SHOWN, len(told)))) > 0:
             click.echo(f"  {kind:20}… and {more} more{'' if detail else '; --detail prints them'}")

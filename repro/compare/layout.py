@@ -4,7 +4,8 @@ Fingerprints are additive (`docs/trace.md`): digests and sketches of shards sum 
 replicas count once. So a run becomes one of a single rank that holds, at every step, the parameters, the
 gradients as the optimizer saw them, their norm and the hyper-parameters. What a layout changes by its
 nature is left out: which data a rank reads, its generators, the modules around the model, evaluation on one
-rank. The loss is kept where every rank ran one backward pass for each step: the mean of the ranks.
+rank. The loss is kept where every rank ran one backward pass for each step: the mean of the ranks, without
+a gradient scaler's scale.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _loss(events: Sequence[Event]) -> dict[str, Any]:
     roots = [event.get("loss", []) for event in events]
     if not all(len(one) == 1 and "bits" in one[0] for one in roots):
         return {}
-    mean = math.fsum(unhex(one[0]["bits"]) for one in roots) / len(roots)
+    scales = [unhex(event["scaler"]["scale"]) if "scaler" in event else 1.0 for event in events]
+    losses = [unhex(one[0]["bits"]) / scale for one, scale in zip(roots, scales, strict=True)]
+    mean = math.fsum(losses) / len(losses)
     return {"loss": [{"bits": hexed(mean), "dtype": roots[0][0]["dtype"]}]}
 
 

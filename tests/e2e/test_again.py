@@ -22,12 +22,14 @@ def test_hidden_non_determinism_is_measured(signed: Signed, tmp_path: Path) -> N
         f"self.loss(next(self.stream)) / parts{noise}",
     )
     text = (project / "repro.yaml").read_text()
+    text = text.replace("record: {every: 1}", "record: {every: 1, modules: [1]}")
     (project / "repro.yaml").write_text(re.sub(r"\n  (resume|checkpoint):[^\n]*", "", text))
     succeed("lock", "-C", project)
     succeed("capture", "-C", project, "--key", signed.key, "--out", tmp_path / "runs")
     run = tmp_path / "runs" / "pilot.cpu"
-    result = repro("replay", run, "--trust", signed.trust, "-C", project, "--json")
+    result = repro("replay", run, "--trust", signed.trust, "-C", project, "--localize", "--json")
     verdict = json.loads(result.stdout)["verdict"]
     assert (result.returncode, verdict["outcome"], verdict["explanations"]) == (3, "DIVERGED", [])
     (note,) = (note for note in verdict["notes"] if note.startswith("Hidden non-determinism"))
     assert "the candidate differs from itself: the loss by up to " in note
+    assert verdict["notes"][0].startswith("In step 1 every module returns the same")

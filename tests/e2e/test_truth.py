@@ -147,3 +147,16 @@ def _flip(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(bytes(data))
+
+
+@pytest.mark.slow
+def test_a_rebuild_from_the_signed_lock_is_the_image_that_was_signed(signed: Signed) -> None:
+    command = ("build", "-C", signed.project, "--check", "--against", signed.run, "--trust", signed.trust)
+    answer = json.loads(succeed(*command, "--json"))
+    assert (answer["same"], answer["holds"], answer["signed"], answer["differences"]) == (
+        True,
+        True,
+        True,
+        None,
+    )
+    assert "as it was signed" in succeed(*command)
