@@ -9,6 +9,7 @@ from pydantic import Field
 from repro.digest import Digest, DigestStr, digest_json
 from repro.lock import FileLock
 from repro.noun import Noun
+from repro.spec import DifferenceClass
 
 __all__ = [
     "BuildPlan",
@@ -172,19 +173,6 @@ class LayerCheck(Noun):
     def explained(self) -> bool:
         """Whether every difference has a reason."""
         return all(difference.reason != "unexplained" for difference in self.differences)
-
-
-DifferenceClass = Literal[
-    "times",
-    "byte code",
-    "order",
-    "ownership",
-    "log and cache files",
-    "package files",
-    "configuration",
-    "base moved",
-    "other files",
-]
 
 
 class ImageDifference(Noun):

@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from repro.digest import Digest, digest_json
-from repro.image import DifferenceClass
 from repro.noun import Noun
 from repro.tolerance import ToleranceSpec
 
@@ -28,6 +27,7 @@ __all__ = [
     "BenignSpec",
     "BuildSpec",
     "CheckpointSpec",
+    "DifferenceClass",
     "IndexSpec",
     "LimitsSpec",
     "PilotSpec",
@@ -183,6 +183,20 @@ class ArtifactSpec(Noun):
         if self.revision is not None and kinds[0] not in ("hub", "git"):
             raise ValueError("revision goes with hub or git only")
         return self
+
+
+DifferenceClass = Literal[
+    "times",
+    "byte code",
+    "order",
+    "ownership",
+    "log and cache files",
+    "package files",
+    "configuration",
+    "base moved",
+    "other files",
+]
+"""What kind of difference between two images it is; see `docs/images.md`."""
 
 
 class BenignSpec(Noun):

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from repro.build.overlay import Entry, pairs, seen
 from repro.build.saved import SavedImage, SavedLayer
-from repro.image import DifferenceClass, ImageComparison, ImageDifference
+from repro.image import ImageComparison, ImageDifference
+from repro.spec import DifferenceClass
 
 __all__ = ["compare_images"]
 

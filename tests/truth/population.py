@@ -13,6 +13,7 @@ from itertools import combinations
 __all__ = ["KERNELS", "PILOTS", "Population"]
 
 LAST_BIT = {"float32": 2.0**-23, "bfloat16": 2.0**-8}
+"""Relative size of the last bit of what modules put out."""
 
 KERNELS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -88,7 +89,7 @@ class Population:
     last_bit: float
 
     def harmless(self) -> dict[str, str]:
-        """Variants of one process that mean nothing."""
+        """Variants of one process that mean nothing; `{bit}` stands for the size of noise in the last bit."""
         ways = {"threads": "threads=2", "no oneDNN": "nomkldnn=1", "loop": "loop=1", "nll": "nll=1"}
         found = {"again": "", "once more": "", **ways}
         for one, other in combinations(ways, 2):
@@ -98,7 +99,7 @@ class Population:
             found[f"own {name}"] = f"{self.kernels} {settings}"
         for kind in ("gradients", "activations"):
             for draw in range(41, 50):
-                found[f"{kind} {draw}"] = f"{kind}={self.last_bit} draw={draw}"
+                found[f"{kind} {draw}"] = f"{kind}={{bit}} draw={draw}"
         return found
 
 

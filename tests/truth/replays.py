@@ -13,7 +13,7 @@ from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace, is_deterministic
 from repro.verdict import Comparability, Outcome, Verdict
 from tests.compare.recording import record, recorded_phase
-from tests.truth.population import KERNELS, Population
+from tests.truth.population import KERNELS, LAST_BIT, Population
 
 __all__ = ["Judged", "judge_population"]
 
@@ -59,18 +59,21 @@ def _record(
 ) -> dict[str, _Recorded]:
     """Record variants in one process tree; twice where there is a probe."""
     folder.mkdir(parents=True)
-    lines = [f"{number} {population.always} {line}" for number, line in enumerate(variants.values())]
     found: dict[str, dict[str, Path]] = {}
     for part in ("full", "probe") if population.probe else ("full",):
         settings = {"REPRO_STEPS": STEPS, **environment}
+        bit = population.last_bit
         if part == "probe":
-            settings["REPRO_PROBE"] = "fp32"
+            settings["REPRO_PROBE"], bit = "fp32", LAST_BIT["float32"]
+        lines = [
+            f"{n} {population.always} {line.format(bit=bit)}" for n, line in enumerate(variants.values())
+        ]
         said = record(str(PROGRAMS / population.program), lines, folder / part, **settings)
         for line in said.splitlines():
             number, pid = line.split()
             (path,) = (folder / part).glob(f"proc-*-{pid}.jsonl")
             found.setdefault(number, {})[part] = path
-    paths = [found[str(number)] for number in range(len(lines))]
+    paths = [found[str(number)] for number in range(len(variants))]
     return {
         name: _Recorded(path["full"], path.get("probe")) for name, path in zip(variants, paths, strict=True)
     }

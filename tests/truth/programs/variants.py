@@ -58,7 +58,7 @@ def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor, options: Options) 
     logits = model(inputs)
     logits = logits.flatten(0, -2)
     if options.get("nll"):
-        loss = F.nll_loss(logits.log_softmax(-1), labels)
+        loss = F.nll_loss(logits.float().log_softmax(-1), labels)
     else:
         loss = F.cross_entropy(logits.float(), labels, label_smoothing=options.get("smooth", 0.0))
     last = list(model.parameters())[-1]
