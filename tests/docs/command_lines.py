@@ -14,13 +14,18 @@ INLINE = re.compile(r"`(repro [a-z][^`\n]*)`")
 SHELL = {"|", "||", "&&", ";", ">", ">>", "<", "2>", "&"}
 
 
-def command_lines(text: str) -> list[str]:
-    """Every call of `repro` in a page, in blocks of shell and in running text, to the end of its line."""
+def block_lines(text: str) -> list[str]:
+    """Every call of `repro` in a page's blocks of shell, to the end of its line."""
     found = []
     for block in FENCE.findall(text):
         joined = block.replace("\\\n", " ")
         found += re.findall(r"(?:^|[;&(\"]\s*|\$ )(?=(repro [a-z][^\n]*))", joined, re.MULTILINE)
-    return [*found, *INLINE.findall(FENCE.sub("", text))]
+    return found
+
+
+def command_lines(text: str) -> list[str]:
+    """The same, and every call in running text."""
+    return [*block_lines(text), *INLINE.findall(FENCE.sub("", text))]
 
 
 def words_of(line: str) -> list[str]:
@@ -50,9 +55,14 @@ def check_line(line: str) -> None:
         if below is None:
             raise click.UsageError(f"no command {name}")
         command, context = below, click.Context(below, info_name=name, parent=context)
-    given, _, _ = command.make_parser(context).parse_args(args=words)
+    try:
+        given, _, _ = command.make_parser(context).parse_args(args=list(words))
+    except click.BadOptionUsage:  # a page may speak of an option and leave its value out
+        given, _, _ = command.make_parser(context).parse_args(args=[*words, "…"])
     for parameter in command.get_params(context):
         value = given.get(parameter.name or "")
         for one in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(parameter.type, click.Choice) and one is not None and not one.isupper():
+            if not isinstance(one, str) or one.isupper() or one[0] in "…⟨":
+                continue
+            if isinstance(parameter.type, click.Choice):
                 parameter.type.convert(one, parameter, context)
