@@ -25,6 +25,7 @@ def test_the_first_module_that_departs_is_named(signed: Signed, tmp_path: Path) 
     assert located["sentence"] in verdict["notes"]
 
 
+@pytest.mark.slow
 def test_what_no_module_shows_is_said(signed: Signed, tmp_path: Path) -> None:
     project = signed.copy(tmp_path / "changed")
     replace_once(project / "configs" / "pilot.yaml", "  lr: 0.0006", "  lr: 0.00060001")
@@ -34,6 +35,7 @@ def test_what_no_module_shows_is_said(signed: Signed, tmp_path: Path) -> None:
     assert verdict["notes"][0].startswith("In step 1 every module returns the same, forward and backward")
 
 
+@pytest.mark.slow
 def test_where_nothing_diverges_nothing_is_run_again(signed: Signed) -> None:
     result = repro(
         "replay", signed.run, "--trust", signed.trust, "-C", signed.project, "--localize", "--json"
