@@ -1,4 +1,4 @@
-"""Two parties who know nothing of each other replay a run and sign what they found; a policy asks for both."""
+"""Two parties who know nothing of each other replay a run and sign what they found; a policy asks both."""
 
 from __future__ import annotations
 

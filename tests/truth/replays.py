@@ -13,9 +13,10 @@ from repro.tolerance import ToleranceSpec
 from repro.trace import PhaseTrace, Trace, is_deterministic
 from repro.verdict import Comparability, Outcome, Verdict
 from tests.compare.recording import record, recorded_phase
+from tests.recorder.resume_world import BUGS, SOUND, judged, record_resumes
 from tests.truth.population import KERNELS, LAST_BIT, Population
 
-__all__ = ["Judged", "judge_population"]
+__all__ = ["Judged", "judge_population", "judge_resumes"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 RUNS = 7
@@ -121,3 +122,10 @@ def judge_population(population: Population, folder: Path) -> Iterator[Judged]:
             environment=Comparability(relation="across"),
         )
         yield Judged(name, kind, verdict, _differ(own, made))
+
+
+def judge_resumes(folder: Path) -> Iterator[Judged]:
+    """Record a run that is interrupted, resumed in ways that forget something and in ways that do not."""
+    record_resumes(folder)
+    for way in (*SOUND, *BUGS):
+        yield Judged(way, "harmless" if way in SOUND else "faulty", judged(folder, way), changed=way in BUGS)
