@@ -115,12 +115,18 @@ def arm() -> None:
 
         wrappers.wrap(module)
 
+    def pipelines(module: Any) -> None:
+        from . import hooks
+
+        hooks.wrap_schedules(module)
+
     finder = AfterImport(
         {
             "numpy": seed_numpy,
             "torch": record,
             "torch.distributed.checkpoint": checkpoints,
             "torch.distributed.checkpoint.state_dict": checkpoints,
+            "torch.distributed.pipelining.schedules": pipelines,
             "safetensors.torch": checkpoints,
         }
     )

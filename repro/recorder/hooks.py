@@ -25,7 +25,7 @@ from .guard import Guard, in_backward, unseen
 from .session import Session
 from .settings import Settings
 
-__all__ = ["install", "observe"]
+__all__ = ["install", "observe", "wrap_schedules"]
 
 _MOST_FAILURES = 100
 
@@ -85,6 +85,7 @@ class _Installed:
             session.leave_forward,
             session.look_at_loader,
             session.module_returned,
+            session.next_pass,
             session.observe,
             session.taken,
         ):
@@ -273,6 +274,24 @@ def _name_operations(failed: Callable[[str, str], None], level: str) -> None:
         sys.excepthook = excepthook
     elif level == "warn":
         warnings.showwarning = showwarning
+
+
+def wrap_schedules(module: Any) -> None:
+    """See where the next step of a pipeline begins: there each stage can be stopped, and none waits."""
+    for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
+        kind = getattr(module, name, None)
+        if kind is not None and "step" in vars(kind):
+            kind.step = _announced(kind.step)
+
+
+def _announced(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and getattr(self, "_has_backward", True) and not _here().settings.only_end:
+            _here().next_pass()
+        return original(self, *args, **kwargs)
+
+    return unseen(step)
 
 
 def _after_fork() -> None:

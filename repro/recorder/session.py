@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from . import determinism, facts
+from . import determinism, facts, meeting
 from .clock import Clock
 from .content import rest_digest, tensors_in, walk
 from .emit import Writer, hexed
@@ -126,6 +126,10 @@ class Session:
         elif self._pending is None and "torch._dynamo" in sys.modules:
             self._watch_for_unseen_step()
 
+    def next_pass(self) -> None:
+        """A pass with gradients begins that no module call shows yet, as on a stage of a pipeline."""
+        self._boundary()
+
     def _boundary(self) -> None:
         """A pass begins: what came before is complete, unless an optimizer runs it in its closure."""
         if not self._in_closure():
@@ -217,10 +221,13 @@ class Session:
         self._write(event)
         self.clock.step(self._step)
         self._clear_step()
+        if self._step == self._settings.stop_after:
+            meeting.arrive(self._settings.trace, self._step)
 
     def _stop_if_asked(self) -> None:
         if self._settings.stop_after is None or self._step < self._settings.stop_after:
             return
+        meeting.wait(self._settings.trace, self._settings.stop_after)
         try:
             self.finish(stopped=True)
         finally:

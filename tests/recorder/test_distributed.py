@@ -14,6 +14,7 @@ import pytest
 from repro.compare import one_rank
 from repro.trace import PhaseTrace, RankFile, Trace, decode_sketch, unhex
 from tests.recorder.recorder_world import (
+    PROGRAMS,
     Pair,
     all_files,
     events,
@@ -44,6 +45,23 @@ def test_nothing_changes_on_any_rank(pair: Pair, case: str, rank: int) -> None:
     assert len(of_kind(found, "step")) == CASES[case]
     head = of_kind(found, "head")[-1]
     assert (head["rank"], head["world"]) == (rank, 2)
+
+
+def test_a_pipeline_is_stopped_on_every_stage(tmp_path: Path) -> None:
+    """No stage waits for one that was stopped, or breaks off what another still sends."""
+    (tmp_path / "out").mkdir()
+    environment = recorded_environment(tmp_path / "trace", REPRO_STOP_AFTER="2")
+    run(
+        [*LAUNCHER, PROGRAMS / "cases.py", tmp_path / "out", "pipeline"],
+        environment,
+        options=["-W", "ignore"],
+    )
+    every = [events(path) for path in all_files(tmp_path / "trace")]
+    found = [one for one in every if of_kind(one, "step")]
+    assert sorted(of_kind(one, "head")[-1]["rank"] for one in found) == [0, 1]
+    for one in found:
+        assert [event["step"] for event in of_kind(one, "step")] == [1, 2]
+        assert of_kind(one, "end")[0]["stopped"] is True
 
 
 def test_the_launcher_leaves_only_a_head(pair: Pair) -> None:
