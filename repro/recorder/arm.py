@@ -119,6 +119,7 @@ def arm() -> None:
         from . import hooks
 
         hooks.wrap_schedules(module)
+        hooks.wrap_stages(module)
 
     finder = AfterImport(
         {
@@ -127,6 +128,7 @@ def arm() -> None:
             "torch.distributed.checkpoint": checkpoints,
             "torch.distributed.checkpoint.state_dict": checkpoints,
             "torch.distributed.pipelining.schedules": pipelines,
+            "torch.distributed.pipelining.stage": pipelines,
             "safetensors.torch": checkpoints,
         }
     )

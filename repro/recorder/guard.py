@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -77,6 +78,16 @@ class Guard:
     def after_fork(self) -> None:
         """Forget locks that other threads of the parent may have held."""
         self._lock = threading.RLock()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do no work in this thread for a while."""
+        before = getattr(self._local, "busy", False)
+        self._local.busy = True
+        try:
+            yield
+        finally:
+            self._local.busy = before
 
     def __call__(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap work; the wrapped function returns None where it failed or was not run."""

@@ -25,7 +25,7 @@ from .guard import Guard, in_backward, unseen
 from .session import Session
 from .settings import Settings
 
-__all__ = ["install", "observe", "wrap_schedules"]
+__all__ = ["install", "observe", "wrap_schedules", "wrap_stages"]
 
 _MOST_FAILURES = 100
 
@@ -282,6 +282,23 @@ def wrap_schedules(module: Any) -> None:
         kind = getattr(module, name, None)
         if kind is not None and "step" in vars(kind):
             kind.step = _announced(kind.step)
+
+
+def wrap_stages(module: Any) -> None:
+    """Leave out what a stage computes once in each process, on made-up data, to learn its shapes."""
+    for kind in [kind for kind in vars(module).values() if isinstance(kind, type)]:
+        for name in ("_prepare_forward_infra", "_prepare_backward_infra"):
+            if kind.__module__ == module.__name__ and name in vars(kind):
+                setattr(kind, name, _unrecorded(getattr(kind, name)))
+
+
+def _unrecorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _here().guard.paused():
+            return original(*args, **kwargs)
+
+    return unseen(call)
 
 
 def _announced(original: Callable[..., Any]) -> Callable[..., Any]:
