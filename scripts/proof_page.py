@@ -27,7 +27,8 @@ NOT_RUN = """
 - No GPU: nothing here ran on CUDA or ROCm hardware. CUDA images were built and run on a CPU; probes of
   drivers and devices were tried on recorded outputs.
 - No public Sigstore: keyless signing needs an identity provider and a transparency log.
-- No Slurm, no second machine: two nodes were two launchers on one loopback interface.
+- No Slurm, no second machine: two nodes were two launchers on one loopback interface. DataParallel and model
+  parallelism ran on one processor, not across devices.
 - No table yet of image builds against a plain Dockerfile.
 - No macOS, no Windows.
 - Time on a shared machine of two cores: absolute seconds are worth little, ratios more.
@@ -65,6 +66,28 @@ SECTIONS = (
         "python -m tests.truth --json bench/results/truth.json",
         ("pilot", "replays", "of", "right", "cannot tell", "wrong", "wrong at most", "without effect"),
         "Replays of known worth, recorded and judged as on another stack. The bound is one-sided, 95 %.",
+    ),
+    Section(
+        "pilots.json",
+        "Layouts and precision",
+        "python bench/pilots.py --json bench/results/pilots.json",
+        (
+            "pilot",
+            "ranks",
+            "recorded",
+            "restored",
+            "replayed",
+            "loss",
+            "weights",
+            "step_s",
+            "efficiency",
+            "peak_bytes",
+            "time_ratio",
+            "memory_ratio",
+        ),
+        "`loss` and `weights`: largest relative distance at any step to one process in float32 on the same "
+        "batches, ranks added up. `efficiency`: throughput to that of one process, by the number of ranks,"
+        " on two cores. The last row is activation checkpointing, to keeping activations, on a larger model.",
     ),
     Section(
         "startup.json",

@@ -1,0 +1,1 @@
+"""The example in every layout."""
