@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.truth.replays import Judged
 
-__all__ = ["row", "upper_bound"]
+__all__ = ["added_up", "row", "upper_bound"]
 
 
 def upper_bound(wrong: int, of: int, level: float = 0.95) -> float:
@@ -36,4 +36,21 @@ def row(pilot: str, kind: str, judged: Sequence[Judged]) -> dict[str, Any]:
         "wrong": wrong,
         "wrong at most": f"{100 * upper_bound(len(wrong), len(told)):.1f} %",
         "without effect": [one.variant for one in judged if one not in told],
+    }
+
+
+def added_up(rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """The line below the table: all pilots together."""
+    told = [one for one in rows if one["replays"] == kind]
+    wrong = [f"{one['pilot']}: {variant}" for one in told for variant in one["wrong"]]
+    of = sum(one["of"] for one in told)
+    return {
+        "pilot": "all",
+        "replays": kind,
+        "of": of,
+        "right": sum(one["right"] for one in told),
+        "cannot tell": [f"{one['pilot']}: {variant}" for one in told for variant in one["cannot tell"]],
+        "wrong": wrong,
+        "wrong at most": f"{100 * upper_bound(len(wrong), of):.1f} %",
+        "without effect": [],
     }

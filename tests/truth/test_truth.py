@@ -8,7 +8,7 @@ import pytest
 
 from repro.verdict import Outcome, Verdict
 from tests.truth.population import PILOTS
-from tests.truth.rates import row, upper_bound
+from tests.truth.rates import added_up, row, upper_bound
 from tests.truth.replays import Judged, judge_population
 
 
@@ -52,3 +52,6 @@ def test_what_changes_nothing_is_no_mistake_and_what_cannot_be_told_is_not_right
     )
     assert (told["of"], told["right"], told["wrong"]) == (3, 1, ["missed"])
     assert (told["cannot tell"], told["without effect"]) == (["unsure"], ["idle"])
+    whole = added_up([told, {**told, "pilot": "other"}], "faulty")
+    assert (whole["of"], whole["right"], whole["wrong"]) == (6, 2, ["pilot: missed", "other: missed"])
+    assert whole["wrong at most"] == "72.9 %"
