@@ -44,7 +44,7 @@ SCALAR_FLOORS = {"loss": 2.0**-23, "grad_norm": 2.0**-17}
 MIN_HORIZON = 3
 """Fewer decidable steps than these decide nothing."""
 
-MEASURED = ErrorRates(harmless=12, harmless_rejected=0, faulty=18, faulty_accepted=0)
+MEASURED = ErrorRates(harmless=106, harmless_rejected=0, faulty=110, faulty_accepted=0)
 """What `python -m tests.truth` counted; its table stands in `docs/proof.md`."""
 
 _TINY = 1e-30

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from repro.compare.envelope import MEASURED
+from repro.manifest import ErrorRates
 from repro.verdict import Outcome, Verdict
 from tests.truth.population import PILOTS
 from tests.truth.rates import added_up, row, upper_bound
 from tests.truth.replays import Judged, judge_population
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
 @pytest.mark.torch
@@ -55,3 +60,15 @@ def test_what_changes_nothing_is_no_mistake_and_what_cannot_be_told_is_not_right
     whole = added_up([told, {**told, "pilot": "other"}], "faulty")
     assert (whole["of"], whole["right"], whole["wrong"]) == (6, 2, ["pilot: missed", "other: missed"])
     assert whole["wrong at most"] == "72.9 %"
+
+
+def test_what_the_manifest_says_of_error_rates_is_what_was_counted() -> None:
+    rows = json.loads((RESULTS / "truth.json").read_text())["rows"]
+    harmless, faulty = (one for one in rows if one["pilot"] == "all")
+    counted = ErrorRates(
+        harmless=harmless["of"],
+        harmless_rejected=len(harmless["wrong"]),
+        faulty=faulty["of"],
+        faulty_accepted=len(faulty["wrong"]),
+    )
+    assert counted == MEASURED
