@@ -116,10 +116,9 @@ def arm() -> None:
         wrappers.wrap(module)
 
     def pipelines(module: Any) -> None:
-        from . import hooks
+        from . import pipelines as wrappers
 
-        hooks.wrap_schedules(module)
-        hooks.wrap_stages(module)
+        wrappers.wrap(module)
 
     finder = AfterImport(
         {

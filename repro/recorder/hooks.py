@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import checkpoints, determinism, facts, perturb, probe
+from . import checkpoints, determinism, facts, perturb, pipelines, probe
 from .emit import Writer
 from .guard import Guard, in_backward, unseen
 from .session import Session
 from .settings import Settings
 
-__all__ = ["install", "observe", "wrap_schedules", "wrap_stages"]
+__all__ = ["install", "observe"]
 
 _MOST_FAILURES = 100
 
@@ -276,41 +276,6 @@ def _name_operations(failed: Callable[[str, str], None], level: str) -> None:
         warnings.showwarning = showwarning
 
 
-def wrap_schedules(module: Any) -> None:
-    """See where the next step of a pipeline begins: there each stage can be stopped, and none waits."""
-    for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
-        kind = getattr(module, name, None)
-        if kind is not None and "step" in vars(kind):
-            kind.step = _announced(kind.step)
-
-
-def wrap_stages(module: Any) -> None:
-    """Leave out what a stage computes once in each process, on made-up data, to learn its shapes."""
-    for kind in [kind for kind in vars(module).values() if isinstance(kind, type)]:
-        for name in ("_prepare_forward_infra", "_prepare_backward_infra"):
-            if kind.__module__ == module.__name__ and name in vars(kind):
-                setattr(kind, name, _unrecorded(getattr(kind, name)))
-
-
-def _unrecorded(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with _here().guard.paused():
-            return original(*args, **kwargs)
-
-    return unseen(call)
-
-
-def _announced(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.is_grad_enabled() and getattr(self, "_has_backward", True) and not _here().settings.only_end:
-            _here().next_pass()
-        return original(self, *args, **kwargs)
-
-    return unseen(step)
-
-
 def _after_fork() -> None:
     here = _here()
     here.guard.after_fork()
@@ -368,6 +333,7 @@ def _listen(module: Any, here: _Installed) -> None:
     _wrap_backward()
     _wrap_scaler()
     _wrap_loader()
+    pipelines.use(here.next_pass, here.guard.paused)
     checkpoints.use(here.checkpoint)
     checkpoints.wrap(module)
     _name_operations(here.failed, here.settings.level)
